@@ -1,0 +1,53 @@
+# quire: build, run and test. `make help` lists what there is to do.
+# Everything built goes under $(BUILD); nothing else is written but the model in the cache folder.
+
+BUILD  ?= build
+CC     ?= cc
+ROOMS  ?= $(patsubst src/%/,%,$(sort $(dir $(wildcard src/*/))))
+OPT    ?= -O2
+SAN    ?=
+WARN    = -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla -Wno-unused-parameter
+CFLAGS ?= -g
+CPPFLAGS += -Isrc -I$(BUILD)/gen -I$(BUILD)/deps -DQUIRE_VERSION='"$(VERSION)"'
+# -ffp-contract=off: a fused multiply-add happens where the source says fmaf, and nowhere else (DESIGN N2).
+ALLFLAGS = -std=gnu17 $(OPT) $(CFLAGS) $(WARN) $(SAN) $(CPPFLAGS) -ffp-contract=off -fno-math-errno -pthread
+VERSION := $(shell cat VERSION 2>/dev/null || echo 0)
+RUSTLIB  = $(BUILD)/rust/release/libquire_text.a
+LIBS     = -lmicrohttpd -ledit -lm -lpthread -ldl
+
+SRCS  = $(foreach r,$(ROOMS),$(wildcard src/$(r)/*.c src/$(r)/*/*.c))
+TESTS = $(filter %_test.c,$(SRCS))
+CODE  = $(filter-out %_test.c %_fuzz.c src/cmd/%,$(SRCS))
+CMD   = $(filter-out %_test.c,$(filter src/cmd/%,$(SRCS)))
+obj   = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+# The text room needs the Rust library; a build of other rooms does not.
+needs_rust = $(if $(filter text,$(ROOMS)),$(RUSTLIB))
+
+include mk/isa.mk
+include mk/deps.mk
+include mk/check.mk
+
+.DEFAULT_GOAL := help
+.PHONY: help build unit
+help: ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile mk/*.mk
+
+build: $(BUILD)/quire ## the program, at build/quire
+
+$(BUILD)/quire: $(call obj,$(CODE) $(CMD)) $(needs_rust)
+	@mkdir -p $(@D)
+	$(CC) $(ALLFLAGS) -o $@.part $^ $(LIBS) && mv $@.part $@
+
+# Unit tests of the rooms in ROOMS: `make unit ROOMS="base core kv"`, `T=pool` to filter by name.
+unit: $(BUILD)/quire-test ## unit tests (ROOMS="base kv" for some rooms, T=word for some tests)
+	QUIRE_BUILD=$(BUILD) $(BUILD)/quire-test $(T)
+
+$(BUILD)/quire-test: $(call obj,$(CODE) $(TESTS) tests/unit/main.c) $(needs_rust)
+	@mkdir -p $(@D)
+	$(CC) $(ALLFLAGS) -o $@.part $^ $(filter-out $(if $(filter http,$(ROOMS)),,-lmicrohttpd) -ledit,$(LIBS)) -lcmocka && mv $@.part $@
+
+$(BUILD)/obj/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(ALLFLAGS) $(call isa_flags,$<) -MMD -MP -c -o $@ $<
+
+-include $(patsubst %.o,%.d,$(call obj,$(SRCS) tests/unit/main.c))

@@ -1,0 +1,3 @@
+.PHONY: layers
+layers: ## the include law of src/LAYERS
+	@awk -f tools/layers.awk src/LAYERS $$(find src -name '*.[ch]' -o -name '*.def')
