@@ -1,0 +1,121 @@
+#include "kern/isa.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+static const char *const names[QR_ISA_COUNT] = {
+#define QR_ISA(name, flags) #name,
+#include "kern/isa.def"
+#undef QR_ISA
+};
+
+// The strongest set that kernels may use, as a mask; all ones until a limit is set.
+static uint32_t limit_mask = ~0u;
+
+#if defined(__x86_64__)
+
+struct cpu {
+    unsigned ecx1;       // leaf 1
+    unsigned ebx7, ecx7; // leaf 7, subleaf 0
+    unsigned eax71;      // leaf 7, subleaf 1
+    uint64_t xcr0;       // register state that the operating system saves
+};
+
+static inline bool bit(uint64_t word, int i)
+{
+    return (word >> i) & 1;
+}
+
+static struct cpu cpu_read(void)
+{
+    struct cpu c = {0};
+    unsigned a, b, cx, d;
+    if (!__get_cpuid(1, &a, &b, &c.ecx1, &d)) return c;
+    if (__get_cpuid_count(7, 0, &a, &c.ebx7, &c.ecx7, &d) && a >= 1)
+        __get_cpuid_count(7, 1, &c.eax71, &b, &cx, &d);
+    if (bit(c.ecx1, 27)) { // OSXSAVE: xgetbv may be executed
+        uint32_t lo, hi;
+        __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
+        c.xcr0 = (uint64_t)hi << 32 | lo;
+    }
+    return c;
+}
+
+/* A set needs its instructions and a system that saves its registers: xmm and ymm are bits 1 and 2 of XCR0,
+ * the mask registers and both parts of zmm are bits 5, 6 and 7. A virtual machine may give one without the
+ * other. */
+static bool cpu_has(const struct cpu *c, enum qr_isa isa)
+{
+    switch (isa) {
+    case QR_ISA_avx2:
+        return (c->xcr0 & 0x6) == 0x6 && bit(c->ecx1, 12) && bit(c->ecx1, 28) && bit(c->ecx1, 29) &&
+               bit(c->ebx7, 5); // FMA, AVX, F16C, AVX2
+    case QR_ISA_avx512:
+        return (c->xcr0 & 0xe0) == 0xe0 && bit(c->ebx7, 16) && bit(c->ebx7, 17) && bit(c->ebx7, 30) &&
+               bit(c->ebx7, 31); // F, DQ, BW, VL
+    case QR_ISA_avx512vnni: return bit(c->ecx7, 11);
+    case QR_ISA_avx512bf16: return bit(c->eax71, 5);
+    default: return false;
+    }
+}
+
+uint32_t qr_isa_detected(void)
+{
+    static uint32_t found = ~0u; // every thread computes the same value
+    uint32_t mask = __atomic_load_n(&found, __ATOMIC_RELAXED);
+    if (mask != ~0u) return mask;
+    struct cpu c = cpu_read();
+    mask = 0;
+    for (int i = 0; i < QR_ISA_COUNT && cpu_has(&c, (enum qr_isa)i); i++) mask |= 1u << i;
+    __atomic_store_n(&found, mask, __ATOMIC_RELAXED);
+    return mask;
+}
+
+#else
+
+uint32_t qr_isa_detected(void)
+{
+    return 0;
+}
+
+#endif
+
+uint32_t qr_isa_active(void)
+{
+    return qr_isa_detected() & limit_mask;
+}
+
+const char *qr_isa_name(enum qr_isa isa)
+{
+    return (unsigned)isa < QR_ISA_COUNT ? names[isa] : "ref";
+}
+
+enum qr_status qr_isa_limit(const char *name, struct qr_error *err)
+{
+    if (!strcmp(name, "auto")) {
+        limit_mask = ~0u;
+        return QR_OK;
+    }
+    if (!strcmp(name, "ref")) {
+        limit_mask = 0;
+        return QR_OK;
+    }
+    for (int i = 0; i < QR_ISA_COUNT; i++) {
+        if (strcmp(name, names[i])) continue;
+        if (!qr_isa_has(qr_isa_detected(), (enum qr_isa)i))
+            return qr_fail(err, QR_ENOTSUP, "isa: this processor or its system has no %s", name);
+        limit_mask = (2u << i) - 1;
+        return QR_OK;
+    }
+    char list[128] = "auto, ref";
+    for (int i = 0; i < QR_ISA_COUNT; i++) {
+        size_t n = strlen(list);
+        snprintf(list + n, sizeof list - n, ", %s", names[i]);
+    }
+    return qr_fail(err, QR_EINVAL, "isa: '%s' is not one of %s", name, list);
+}

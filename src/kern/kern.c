@@ -1,0 +1,42 @@
+#include "kern/kern.h"
+
+#include <string.h>
+
+#include "kern/kern_internal.h"
+
+void qr_kern_fill(struct qr_kern *k, uint32_t isa_mask)
+{
+#define QR_KERNEL(name, ret, params, tol) k->name = kern_##name##_ref;
+#include "kern/kernels.def"
+#undef QR_KERNEL
+#if defined(__x86_64__)
+    // x86.def lists weaker sets first, so that the strongest active one is what stays.
+#define QR_IMPL(isa, name)                                                                                   \
+    if (qr_isa_has(isa_mask, QR_ISA_##isa)) k->name = kern_##name##_##isa;
+#include "kern/x86/x86.def"
+#undef QR_IMPL
+#endif
+}
+
+const struct qr_kern *qr_kern(void)
+{
+    static struct qr_kern table;
+    static uint32_t mask = ~0u; // of which the table was filled; no real mask has all bits
+    if (mask != qr_isa_active()) {
+        mask = qr_isa_active();
+        qr_kern_fill(&table, mask);
+    }
+    return &table;
+}
+
+const char *qr_kern_origin(const char *name, uint32_t isa_mask)
+{
+    const char *origin = "ref";
+#if defined(__x86_64__)
+#define QR_IMPL(isa, slot)                                                                                   \
+    if (qr_isa_has(isa_mask, QR_ISA_##isa) && !strcmp(name, #slot)) origin = #isa;
+#include "kern/x86/x86.def"
+#undef QR_IMPL
+#endif
+    return origin;
+}
