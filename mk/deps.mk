@@ -26,7 +26,8 @@ $(BUILD)/deps/yyjson/yyjson.c $(BUILD)/deps/yyjson/yyjson.h &:
 	        --wildcards '*/yyjson/yyjson.[ch]'; \
 	    rm -rf "$$part/venv" "$$part"/*.tar.gz; \
 	fi; \
-	(cd "$$part" && printf '%s *%s\n' $(YYJSON_SUM_C) yyjson.c $(YYJSON_SUM_H) yyjson.h | sha256sum --quiet --check -); \
+	printf '%s *%s\n' $(YYJSON_SUM_C) "$$part/yyjson.c" $(YYJSON_SUM_H) "$$part/yyjson.h" | \
+	    sha256sum --quiet --check -; \
 	touch "$$part"/yyjson.[ch]; rm -rf $(BUILD)/deps/yyjson; mv "$$part" $(BUILD)/deps/yyjson
 
 # Foreign code: its warnings are not ours to fix. Without the non-standard extensions it can only be strict.

@@ -42,8 +42,9 @@ static const yyjson_alc alc = {.malloc = alc_malloc, .realloc = alc_realloc, .fr
 
 // --- Parsing ---
 
-// The offset of the first bracket that opens a level deeper than depth_max, or `bytes`. Brackets inside strings
-// do not count. On malformed text the answer is only an upper bound of the depth, which is all that is needed.
+// The offset of the first bracket that opens a level deeper than depth_max, or `bytes`. Brackets inside
+// strings do not count. On malformed text the answer is only an upper bound of the depth, which is all that
+// is needed.
 static size_t find_too_deep(const char *text, size_t bytes, int depth_max)
 {
     int depth = 0;
@@ -98,7 +99,7 @@ static void dup_sort(struct dup_key *k, size_t n)
     }
 }
 
-// Most objects are small: all pairs are compared in place. Measured against the sort, it wins up to about 16.
+// Most objects are small: their pairs are compared in place, without hashes and memory.
 #define DUP_PAIRWISE_MAX 12
 
 struct dup_search {
@@ -157,8 +158,10 @@ static enum qr_status refuse_duplicates(const yyjson_doc *doc, struct qr_error *
     for (yyjson_val *v = doc->root; v < end && !s.found && !s.no_memory; v++) {
         if (!unsafe_yyjson_is_obj(v)) continue;
         size_t n = unsafe_yyjson_get_len(v);
-        if (n > DUP_PAIRWISE_MAX) dup_sorted(&s, v);
-        else if (n > 1) dup_pairwise(&s, v);
+        if (n > DUP_PAIRWISE_MAX)
+            dup_sorted(&s, v);
+        else if (n > 1)
+            dup_pairwise(&s, v);
     }
     qr_free(s.keys);
     if (s.no_memory) return qr_fail(err, QR_ENOMEM, "out of memory while reading JSON");
@@ -172,7 +175,8 @@ enum qr_status qr_json_parse(const char *text, size_t bytes, int depth_max, stru
 {
     size_t deep = find_too_deep(text, bytes, depth_max);
     if (deep < bytes)
-        return qr_fail(err, QR_ETOOBIG, "JSON nested too deeply: over %d levels at byte %zu", depth_max, deep);
+        return qr_fail(err, QR_ETOOBIG, "JSON nested too deeply: over %d levels at byte %zu", depth_max,
+                       deep);
     if (bytes == 0) return qr_fail(err, QR_EFORMAT, "not valid JSON at byte 0: the text is empty");
     yyjson_read_err why = {0};
     // Without the in-place flag yyjson copies the text and does not write to ours.
@@ -218,7 +222,7 @@ enum qr_json_type qr_json_type(qr_json *v)
 
 const char *qr_json_type_name(enum qr_json_type t)
 {
-    static const char *const names[] = {"nothing", "null",     "a boolean", "an integer",
+    static const char *const names[] = {"nothing",  "null",     "a boolean", "an integer",
                                         "a number", "a string", "an array",  "an object"};
     return t <= QR_JSON_OBJ ? names[t] : "?";
 }
@@ -319,9 +323,12 @@ void qr_jw_init(struct qr_json_writer *w, struct qr_buf *buf)
 static void jw_comma(struct qr_json_writer *w)
 {
     uint64_t bit = (uint64_t)1 << w->depth;
-    if (w->after_key) w->after_key = false;
-    else if (w->first & bit) w->first &= ~bit;
-    else if (w->depth) qr_buf_char(w->buf, ',');
+    if (w->after_key)
+        w->after_key = false;
+    else if (w->first & bit)
+        w->first &= ~bit;
+    else if (w->depth)
+        qr_buf_char(w->buf, ',');
 }
 
 static void jw_open(struct qr_json_writer *w, char c)
@@ -380,8 +387,10 @@ static void jw_escape(struct qr_buf *b, unsigned char c)
     static const char hex[] = "0123456789abcdef";
     static const char named[32] = {['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f', ['\r'] = 'r'};
     char esc[6] = {'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]};
-    if (c == '"' || c == '\\') esc[1] = (char)c;
-    else if (c < 32 && named[c]) esc[1] = named[c];
+    if (c == '"' || c == '\\')
+        esc[1] = (char)c;
+    else if (c < 32 && named[c])
+        esc[1] = named[c];
     qr_buf_add(b, esc, esc[1] == 'u' ? 6 : 2);
 }
 
@@ -400,8 +409,10 @@ void qr_jw_strn(struct qr_json_writer *w, const char *str, size_t bytes)
             continue;
         }
         qr_buf_add(w->buf, s + plain, i - plain);
-        if (c < 0x80) jw_escape(w->buf, c);
-        else qr_buf_str(w->buf, "\xEF\xBF\xBD");
+        if (c < 0x80)
+            jw_escape(w->buf, c);
+        else
+            qr_buf_str(w->buf, "\xEF\xBF\xBD");
         plain = ++i;
     }
     qr_buf_add(w->buf, s + plain, bytes - plain);
