@@ -17,7 +17,7 @@ struct qr_workers;
 
 struct qr_workers_conf {
     int n_threads;       // workers in all, the caller included; >= 1
-    const int *cpus;     // n_cpus logical CPUs to pin to, round robin; NULL: no pinning
+    const int *cpus;     // n_cpus logical CPUs: worker i is pinned to cpus[i % n_cpus]; NULL: no pinning
     int n_cpus;
     int spin_us;         // 50 is the design's value
 };
@@ -32,6 +32,10 @@ int qr_workers_count(const struct qr_workers *w);
 // Runs fn(arg, i, worker) for every i in [0, n_tasks) and returns when all are done. With w == NULL they run
 // in order on the calling thread.
 void qr_workers_run(struct qr_workers *w, int n_tasks, qr_task_fn *fn, void *arg);
+
+// Pins the calling thread to the first CPU of the list, where one was given. The thread that runs the steps asks for it;
+// one that only loads does not, because threads that it starts later would inherit the pin.
+void qr_workers_pin_caller(const struct qr_workers *w);
 
 // Sets flush-to-zero and denormals-are-zero for the calling thread, where the machine has them.
 void qr_workers_fp_mode(void);
