@@ -1,0 +1,363 @@
+#include "conf/conf.h"
+
+#include <ctype.h>
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+enum kind { STR, INT, SIZE, REAL, BOOL, LIST };
+
+struct opt {
+    enum kind kind;
+    const char *group; // the title that opens a group, on its first option
+    const char *flag, *alias, *dflt;
+    int verbs;
+    const char *meta, *help;
+    size_t at; // offset of the field in struct qr_conf
+};
+
+struct text { // owned strings form a list
+    struct text *next;
+    char s[];
+};
+
+#define S QR_VERB_S
+#define R QR_VERB_R
+#define SR QR_VERB_SR
+static const struct opt opts[] = {
+#define QR_GROUP(title)
+#define QR_OPT(kind, field, flag, alias, dflt, verbs, meta, help)                                            \
+    {kind, NULL, flag, alias, dflt, verbs, meta, help, offsetof(struct qr_conf, field)},
+#include "conf/options.def"
+#undef QR_OPT
+#undef QR_GROUP
+};
+// The same list with group titles in it, for help: an index into opts, or a title.
+static const struct { const char *title; int i; } help_rows[] = {
+#define QR_GROUP(title) {title, -1},
+#define QR_OPT(kind, field, flag, alias, dflt, verbs, meta, help) {NULL, QR_OPT_##field},
+#include "conf/options.def"
+#undef QR_OPT
+#undef QR_GROUP
+};
+#undef S
+#undef R
+#undef SR
+
+static const struct { const char *flag; int takes_value; const char *why; } foreign[] = {
+#define QR_FOREIGN(flag, value, why) {flag, value, why},
+#include "conf/foreign.def"
+#undef QR_FOREIGN
+};
+
+enum { N_FOREIGN = sizeof foreign / sizeof foreign[0], N_LONG = 2 * QR_OPT_COUNT + 2 * N_FOREIGN + 64 };
+enum { VAL_OPT = 1000, VAL_NO = 2000, VAL_FOREIGN = 3000, VAL_HELP = 4000 };
+
+static char *keep(struct qr_conf *c, const char *s, size_t n)
+{
+    struct text *t = qr_malloc(QR_MEM_MISC, sizeof *t + n + 1);
+    if (!t) return NULL;
+    memcpy(t->s, s, n);
+    t->s[n] = 0;
+    t->next = c->texts;
+    c->texts = t;
+    return t->s;
+}
+
+static enum qr_status strs_add(struct qr_conf *c, struct qr_strs *l, const char *s, size_t n)
+{
+    const char **v = qr_realloc(QR_MEM_MISC, l->v, sizeof *v * (size_t)(l->n + 1));
+    if (!v) return QR_ENOMEM;
+    l->v = v;
+    l->v[l->n] = keep(c, s, n);
+    return l->v[l->n++] ? QR_OK : QR_ENOMEM;
+}
+
+static bool parse_bool(const char *s, bool *out)
+{
+    static const char *const yes[] = {"yes", "true", "1", "on"}, *const no[] = {"no", "false", "0", "off"};
+    for (int i = 0; i < 4; i++) {
+        if (strcasecmp(s, yes[i]) == 0) return *out = true;
+        if (strcasecmp(s, no[i]) == 0) return *out = false, true;
+    }
+    return false;
+}
+
+// "auto" and -1 are 0 in options that count something.
+static bool parse_int(const char *s, int64_t *out)
+{
+    uint64_t u;
+    if (strcmp(s, "auto") == 0 || strcmp(s, "-1") == 0) return *out = 0, true;
+    if (!qr_parse_size(s, &u)) return false;
+    *out = (int64_t)u;
+    return true;
+}
+
+static bool parse_real(const char *s, double *out)
+{
+    char *end;
+    *out = strtod(s, &end);
+    return end != s && *end == 0 && *out == *out && *out > -1e18 && *out < 1e18;
+}
+
+static enum qr_status list_add(struct qr_conf *c, struct qr_strs *l, const char *s)
+{
+    while (*s) {
+        size_t n = strcspn(s, ",");
+        if (n && strs_add(c, l, s, n) != QR_OK) return QR_ENOMEM;
+        s += n + (s[n] == ',');
+    }
+    return QR_OK;
+}
+
+// Sets option i from text. A list that a weaker origin filled is replaced, one of the same origin grows.
+static enum qr_status set(struct qr_conf *c, int i, const char *s, enum qr_origin from, struct qr_error *err)
+{
+    const struct opt *o = &opts[i];
+    void *field = (char *)c + o->at;
+    static const char *const wants[] = {"text", "a whole number", "a size such as 512M or 2G", "a number", "yes or no", "a list"};
+    bool ok = true;
+    switch (o->kind) {
+    case STR: ok = (*(const char **)field = keep(c, s, strlen(s))) != NULL; break;
+    case INT: ok = parse_int(s, field); break;
+    case SIZE: ok = qr_parse_size(s, field); break;
+    case REAL: ok = parse_real(s, field); break;
+    case BOOL: ok = parse_bool(s, field); break;
+    case LIST: {
+        struct qr_strs *l = field;
+        if (c->origin[i] != from) l->n = 0;
+        ok = list_add(c, l, s) == QR_OK;
+        break;
+    }
+    }
+    static const char *const origin[] = {"default", "config file", "environment", "flag"};
+    if (!ok)
+        return qr_fail_param(err, QR_EINVAL, o->flag, "--%s (from the %s): expected %s, got \"%.60s\"", o->flag, origin[from],
+                             wants[o->kind], s);
+    c->origin[i] = from;
+    return QR_OK;
+}
+
+static void env_name(const char *flag, char *out, size_t cap)
+{
+    size_t n = (size_t)snprintf(out, cap, "QUIRE_%s", flag);
+    for (size_t i = 0; i < n && i < cap; i++) out[i] = out[i] == '-' ? '_' : (char)toupper((unsigned char)out[i]);
+}
+
+static enum qr_status from_env(struct qr_conf *c, int verb, struct qr_error *err)
+{
+    for (int i = 0; i < QR_OPT_COUNT; i++) {
+        char name[80];
+        env_name(opts[i].flag, name, sizeof name);
+        const char *v = getenv(name);
+        if (!v || !(opts[i].verbs & verb) || c->origin[i] > QR_FROM_ENV) continue;
+        enum qr_status s = set(c, i, v, QR_FROM_ENV, err);
+        if (s != QR_OK) return s;
+    }
+    return QR_OK;
+}
+
+static int find_flag(const char *name, size_t n)
+{
+    for (int i = 0; i < QR_OPT_COUNT; i++) {
+        const char *names[2] = {opts[i].flag, opts[i].alias};
+        for (int j = 0; j < 2; j++)
+            if (strlen(names[j]) == n && n && strncmp(names[j], name, n) == 0) return i;
+    }
+    return -1;
+}
+
+static char *trim(char *s)
+{
+    while (isspace((unsigned char)*s)) s++;
+    size_t n = strlen(s);
+    while (n && isspace((unsigned char)s[n - 1])) s[--n] = 0;
+    if (n >= 2 && (s[0] == '"' || s[0] == '\'') && s[n - 1] == s[0]) {
+        s[n - 1] = 0;
+        s++;
+    }
+    return s;
+}
+
+static enum qr_status file_line(struct qr_conf *c, int verb, const char *path, int line_no, char *line, struct qr_error *err)
+{
+    char *s = trim(line);
+    if (*s == 0 || *s == '#' || strcmp(s, "---") == 0) return QR_OK;
+    char *colon = strchr(s, ':');
+    if (!colon) return qr_fail(err, QR_EFORMAT, "%.80s:%d: expected `flag: value`", path, line_no);
+    *colon = 0;
+    char *name = trim(s), *value = trim(colon + 1);
+    for (char *p = name; *p; p++)
+        if (*p == '_') *p = '-';
+    int i = find_flag(name, strlen(name));
+    if (i < 0) return qr_fail(err, QR_EINVAL, "%.80s:%d: no option is called \"%.40s\"", path, line_no, name);
+    if (c->origin[i] > QR_FROM_FILE || !(opts[i].verbs & verb)) return QR_OK;
+    return set(c, i, value, QR_FROM_FILE, err);
+}
+
+static enum qr_status from_file(struct qr_conf *c, int verb, struct qr_error *err)
+{
+    if (!c->config[0]) return QR_OK;
+    FILE *f = fopen(c->config, "r");
+    if (!f) return qr_fail_param(err, QR_ENOTFOUND, "config", "--config: cannot read %.120s", c->config);
+    char line[4096];
+    enum qr_status s = QR_OK;
+    for (int n = 1; s == QR_OK && fgets(line, sizeof line, f); n++) s = file_line(c, verb, c->config, n, line, err);
+    fclose(f);
+    return s;
+}
+
+static int fill_long_options(int verb, struct option *l, char (*no)[64])
+{
+    int n = 0;
+    for (int i = 0; i < QR_OPT_COUNT; i++) {
+        if (!(opts[i].verbs & verb)) continue;
+        int arg = opts[i].kind == BOOL ? no_argument : required_argument;
+        l[n++] = (struct option){opts[i].flag, arg, NULL, VAL_OPT + i};
+        if (opts[i].alias[0]) l[n++] = (struct option){opts[i].alias, arg, NULL, VAL_OPT + i};
+        if (opts[i].kind != BOOL) continue;
+        snprintf(no[i], sizeof no[i], "no-%s", opts[i].flag);
+        l[n++] = (struct option){no[i], no_argument, NULL, VAL_NO + i};
+    }
+    for (int i = 0; i < N_FOREIGN; i++)
+        l[n++] = (struct option){foreign[i].flag, foreign[i].takes_value ? required_argument : no_argument, NULL, VAL_FOREIGN + i};
+    l[n++] = (struct option){"help", no_argument, NULL, VAL_HELP};
+    QR_ASSERT(n < N_LONG);
+    l[n] = (struct option){0};
+    return n;
+}
+
+// Names the option that shares the longest run with what was typed, for "did you mean".
+static const char *near_miss(int verb, const char *typed)
+{
+    size_t best = 3;
+    const char *name = NULL;
+    for (int i = 0; i < QR_OPT_COUNT; i++)
+        for (size_t from = 0; opts[i].verbs & verb && typed[from]; from++)
+            for (size_t to = 0; opts[i].flag[to]; to++) {
+                size_t n = 0;
+                while (typed[from + n] && typed[from + n] == opts[i].flag[to + n]) n++;
+                if (n > best) best = n, name = opts[i].flag;
+            }
+    return name;
+}
+
+static enum qr_status unknown_flag(int verb, const char *arg, int code, struct qr_error *err)
+{
+    if (code == ':') return qr_fail(err, QR_EINVAL, "%.60s needs a value", arg);
+    const char *near = near_miss(verb, arg + strspn(arg, "-"));
+    if (near) return qr_fail(err, QR_EINVAL, "unknown option %.60s; did you mean --%s? (--help lists all)", arg, near);
+    return qr_fail(err, QR_EINVAL, "unknown option %.60s (--help lists all)", arg);
+}
+
+static enum qr_status from_flags(struct qr_conf *c, int verb, int argc, char **argv, struct qr_error *err)
+{
+    struct option longs[N_LONG];
+    char no[QR_OPT_COUNT][64];
+    fill_long_options(verb, longs, no);
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) // --max_model_len is --max-model-len
+        if (strncmp(argv[i], "--", 2) == 0)
+            for (char *p = argv[i]; *p && *p != '='; p++)
+                if (*p == '_') *p = '-';
+    optind = 0; // getopt keeps state; 0 starts afresh
+    for (int code; (code = getopt_long(argc, argv, "+:h", longs, NULL)) != -1 || optind < argc;) {
+        enum qr_status s = QR_OK;
+        if (code == -1) { // an operand; options may follow it
+            bool only_operands = optind > 1 && strcmp(argv[optind - 1], "--") == 0;
+            s = strs_add(c, &c->args, argv[optind], strlen(argv[optind]));
+            optind++;
+            while (only_operands && s == QR_OK && optind < argc) {
+                s = strs_add(c, &c->args, argv[optind], strlen(argv[optind]));
+                optind++;
+            }
+            if (s != QR_OK) return qr_fail(err, s, "out of memory");
+            continue;
+        }
+        if (code == 'h' || code == VAL_HELP)
+            c->help = true;
+        else if (code >= VAL_FOREIGN && code < VAL_FOREIGN + N_FOREIGN)
+            QR_WARN("conf", "--%s has no effect: %s", foreign[code - VAL_FOREIGN].flag, foreign[code - VAL_FOREIGN].why);
+        else if (code >= VAL_NO && code < VAL_NO + QR_OPT_COUNT)
+            s = set(c, code - VAL_NO, "no", QR_FROM_FLAG, err);
+        else if (code >= VAL_OPT && code < VAL_OPT + QR_OPT_COUNT)
+            s = set(c, code - VAL_OPT, optarg ? optarg : "yes", QR_FROM_FLAG, err);
+        else
+            s = unknown_flag(verb, argv[optind - 1], code, err);
+        if (s != QR_OK) return s;
+    }
+    return QR_OK;
+}
+
+enum qr_status qr_conf_parse(int verb, int argc, char **argv, struct qr_conf *out, struct qr_error *err)
+{
+    *out = (struct qr_conf){0};
+    enum qr_status s = QR_OK;
+    for (int i = 0; i < QR_OPT_COUNT && s == QR_OK; i++) s = set(out, i, opts[i].dflt, QR_FROM_DEFAULT, err);
+    if (s == QR_OK) s = from_flags(out, verb, argc, argv, err);
+    if (s == QR_OK) s = from_env(out, verb, err);
+    if (s == QR_OK) s = from_file(out, verb, err);
+    if (s != QR_OK) qr_conf_free(out);
+    return s;
+}
+
+void qr_conf_free(struct qr_conf *c)
+{
+    for (int i = 0; i < QR_OPT_COUNT; i++)
+        if (opts[i].kind == LIST) qr_free(((struct qr_strs *)((char *)c + opts[i].at))->v);
+    qr_free(c->args.v);
+    for (struct text *t = c->texts, *next; t; t = next) {
+        next = t->next;
+        qr_free(t);
+    }
+    *c = (struct qr_conf){0};
+}
+
+void qr_conf_help(int verb, FILE *out)
+{
+    const char *title = NULL;
+    for (size_t r = 0; r < sizeof help_rows / sizeof help_rows[0]; r++) {
+        if (help_rows[r].i < 0) {
+            title = help_rows[r].title;
+            continue;
+        }
+        const struct opt *o = &opts[help_rows[r].i];
+        if (!(o->verbs & verb)) continue;
+        if (title) fprintf(out, "\n%s:\n", title);
+        title = NULL;
+        char left[80];
+        snprintf(left, sizeof left, "--%s%s%s", o->flag, o->meta[0] ? " " : "", o->meta);
+        fprintf(out, "  %-36s %s", left, o->help);
+        if (o->dflt[0] && o->kind != BOOL) fprintf(out, " [%s]", o->dflt);
+        if (o->alias[0]) fprintf(out, " (also --%s)", o->alias);
+        fputc('\n', out);
+    }
+    fprintf(out, "\nEvery option is also QUIRE_<NAME> in the environment and `name: value` in a --config file.\n");
+}
+
+void qr_conf_print_effective(const struct qr_conf *c, int verb, char *out, size_t cap)
+{
+    static const char *const from[] = {"default", "file", "env", "flag"};
+    size_t at = 0;
+    out[0] = 0;
+    for (int i = 0; i < QR_OPT_COUNT; i++) {
+        if (c->origin[i] == QR_FROM_DEFAULT || !(opts[i].verbs & verb) || at + 1 >= cap) continue;
+        const void *f = (const char *)c + opts[i].at;
+        char v[160] = "set";
+        bool secret = i == QR_OPT_api_key;
+        switch (opts[i].kind) {
+        case STR: snprintf(v, sizeof v, "%.100s", *(const char *const *)f); break;
+        case INT: snprintf(v, sizeof v, "%lld", (long long)*(const int64_t *)f); break;
+        case SIZE: snprintf(v, sizeof v, "%llu", (unsigned long long)*(const uint64_t *)f); break;
+        case REAL: snprintf(v, sizeof v, "%g", *(const double *)f); break;
+        case BOOL: snprintf(v, sizeof v, "%s", *(const bool *)f ? "yes" : "no"); break;
+        case LIST: if (!secret && ((const struct qr_strs *)f)->n) snprintf(v, sizeof v, "%.100s", ((const struct qr_strs *)f)->v[0]); break;
+        }
+        int n = snprintf(out + at, cap - at, "%s%s=%s (%s)", at ? " " : "", opts[i].flag, v, from[c->origin[i]]);
+        at += n > 0 ? (size_t)n : 0;
+    }
+    if (!out[0]) snprintf(out, cap, "all defaults");
+}

@@ -1,0 +1,100 @@
+#include "conf/conf.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/test.h"
+
+static enum qr_status parse(struct qr_conf *c, struct qr_error *err, const char *a, const char *b, const char *d)
+{
+    static char argv_text[4][128];
+    char *argv[5] = {0};
+    const char *in[4] = {"serve", a, b, d};
+    int argc = 0;
+    for (int i = 0; i < 4; i++)
+        if (in[i]) {
+            snprintf(argv_text[argc], sizeof argv_text[0], "%s", in[i]);
+            argv[argc] = argv_text[argc];
+            argc++;
+        }
+    return qr_conf_parse(QR_VERB_S, argc, argv, c, err);
+}
+
+QR_TEST(conf_sizes)
+{
+    static const struct { const char *text; uint64_t value; } good[] = {
+        {"0", 0}, {"512M", 512ull << 20}, {"2G", 2ull << 30}, {"1k", 1000}, {"1K", 1024}, {"25.6k", 25600}, {"2GiB", 2ull << 30}};
+    static const char *const bad[] = {"", "-1", "G", "1X", "0x10", "1e400", "12 M", "9999999T", "nan", "1.5.2"};
+    uint64_t v;
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        assert_true(qr_parse_size(good[i].text, &v));
+        assert_int_equal(v, good[i].value);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) assert_false(qr_parse_size(bad[i], &v));
+}
+
+QR_TEST(conf_cpu_list)
+{
+    int c[8];
+    assert_int_equal(qr_parse_cpu_list("0-3,8", c, 8), 5);
+    assert_int_equal(c[4], 8);
+    static const char *const bad[] = {"a", "3-1", "1,", "-1", "0-99", "1-", "1;2"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) assert_int_equal(qr_parse_cpu_list(bad[i], c, 8), -1);
+}
+
+QR_TEST(conf_precedence)
+{
+    struct qr_conf c;
+    struct qr_error err;
+    char path[] = "/tmp/quire-conf-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    const char text[] = "# limits\nport: 1111\nmax_num_seqs: 7\nhost: \"1.1.1.1\"\nblock-size: 32\n";
+    assert_int_equal(write(fd, text, sizeof text - 1), sizeof text - 1);
+    close(fd);
+    setenv("QUIRE_PORT", "2222", 1);
+    setenv("QUIRE_MAX_NUM_SEQS", "9", 1);
+    char flag[64];
+    snprintf(flag, sizeof flag, "--config=%s", path);
+    assert_int_equal(parse(&c, &err, "model.gguf", flag, "--port=3333"), QR_OK);
+    assert_int_equal(c.port, 3333);
+    assert_int_equal(c.max_num_seqs, 9);
+    assert_string_equal(c.host, "1.1.1.1");
+    assert_int_equal(c.block_size, 32);
+    assert_int_equal(c.origin[QR_OPT_port], QR_FROM_FLAG);
+    assert_int_equal(c.origin[QR_OPT_host], QR_FROM_FILE);
+    assert_int_equal(c.origin[QR_OPT_max_model_len], QR_FROM_DEFAULT);
+    assert_int_equal(c.args.n, 1);
+    assert_string_equal(c.args.v[0], "model.gguf");
+    qr_conf_free(&c);
+    unsetenv("QUIRE_PORT");
+    unsetenv("QUIRE_MAX_NUM_SEQS");
+    unlink(path);
+}
+
+QR_TEST(conf_flags_and_errors)
+{
+    struct qr_conf c;
+    struct qr_error err;
+    assert_int_equal(parse(&c, &err, "--kv_cache_memory", "2G", "m"), QR_OK);
+    assert_int_equal(c.kv_cache_memory_bytes, 2ull << 30);
+    assert_int_equal(c.args.n, 1);
+    qr_conf_free(&c);
+    assert_int_equal(parse(&c, &err, "--max-modle-len", "5", NULL), QR_EINVAL);
+    assert_non_null(strstr(err.msg, "max-m"));
+    assert_int_equal(parse(&c, &err, "--port", "abc", NULL), QR_EINVAL);
+    assert_string_equal(err.param, "port");
+    assert_int_equal(parse(&c, &err, "m", "--port", NULL), QR_EINVAL);
+    assert_non_null(strstr(err.msg, "needs a value"));
+    assert_int_equal(parse(&c, &err, "--api-key=a,b", "--api-key", "c"), QR_OK);
+    assert_int_equal(c.api_key.n, 3);
+    char line[512];
+    qr_conf_print_effective(&c, QR_VERB_S, line, sizeof line);
+    assert_null(strstr(line, "a,b"));
+    assert_non_null(strstr(line, "api-key=set (flag)"));
+    qr_conf_free(&c);
+    assert_int_equal(parse(&c, &err, "--enforce-eager", "m", NULL), QR_OK);
+    qr_conf_free(&c);
+    assert_int_equal(parse(&c, &err, "--config=/no/such", "m", NULL), QR_ENOTFOUND);
+}

@@ -1,0 +1,69 @@
+#include "conf/paths.h"
+
+#include <dirent.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum qr_status qr_paths_models(char *out, size_t cap, struct qr_error *err)
+{
+    const char *own = getenv("QUIRE_CACHE"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    int n;
+    if (own && *own)
+        n = snprintf(out, cap, "%s/models", own);
+    else if (xdg && *xdg)
+        n = snprintf(out, cap, "%s/quire/models", xdg);
+    else if (home && *home)
+        n = snprintf(out, cap, "%s/.cache/quire/models", home);
+    else
+        return qr_fail(err, QR_ENOTFOUND, "no cache folder: set QUIRE_CACHE or HOME");
+    if (n < 0 || (size_t)n >= cap) return qr_fail(err, QR_EINVAL, "the cache folder's path is too long");
+    return QR_OK;
+}
+
+static bool is_file(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+// Writes "a, b, c": the cached names, as many as fit.
+static void list_cached(const char *dir, char *out, size_t cap)
+{
+    size_t at = 0;
+    out[0] = 0;
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        size_t n = strlen(e->d_name);
+        if (n < 6 || strcmp(e->d_name + n - 5, ".gguf") != 0 || at + n + 4 > cap) continue;
+        at += (size_t)snprintf(out + at, cap - at, "%s%.*s", at ? ", " : "", (int)(n - 5), e->d_name);
+    }
+    if (d) closedir(d);
+}
+
+enum qr_status qr_paths_find_model(const char *name, char *out, size_t cap, struct qr_error *err)
+{
+    if (strlen(name) >= cap) return qr_fail(err, QR_EINVAL, "the model's path is too long");
+    struct stat st;
+    if (stat(name, &st) == 0) {
+        if (!S_ISREG(st.st_mode)) return qr_fail(err, QR_EINVAL, "%.120s is not a file: give a .gguf file", name);
+        snprintf(out, cap, "%s", name);
+        return QR_OK;
+    }
+    char dir[4096], cached[160];
+    enum qr_status s = qr_paths_models(dir, sizeof dir, err);
+    if (s != QR_OK) return s;
+    if (!strchr(name, '/')) {
+        static const char *const endings[] = {"", ".gguf"};
+        for (int i = 0; i < 2; i++) {
+            int n = snprintf(out, cap, "%s/%s%s", dir, name, endings[i]);
+            if (n > 0 && (size_t)n < cap && is_file(out)) return QR_OK;
+        }
+    }
+    list_cached(dir, cached, sizeof cached);
+    if (!cached[0])
+        return qr_fail(err, QR_ENOTFOUND, "no file %.80s; no model is cached yet (`make model` brings the default one)", name);
+    return qr_fail(err, QR_ENOTFOUND, "no file %.60s and no cached model of that name; cached: %s", name, cached);
+}
