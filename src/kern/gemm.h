@@ -4,9 +4,19 @@
  * Threads: pure functions over the caller's memory. Lifetime: static tables.
  *
  * Classes (DESIGN 5). Each output element is one accumulation over k ascending, by one task (N1).
- *   D  activations quantised to int8 per group (qr_act_quant), exact int32 dot a group, float32 fma of groups
- *      ascending. Bit-identical in C and on every instruction set (N2). For BF16 and F32 weights: float32
- *      activations, acc = fmaf(x[k], w[k], acc), k ascending; bit-identical too.
+ *   D  activations quantised to int8 per group, exact int32 dot a group, float32 fma of groups ascending.
+ *      Bit-identical in C and on every instruction set (N2). With q the stored integer of a weight, x the int8
+ *      activation, s its group's scale, acc = 0, and for each group in turn (t = d * s is rounded once):
+ *        U4G32   dot = sum (q - 8) * x                        acc = fmaf((float)dot, t, acc)
+ *        U4G32M  dot = sum q * x                              acc = fmaf((float)dot, t, acc)
+ *                                                             acc = fmaf(m, (float)(sum x) * s, acc)
+ *        I8G32   dot = sum q * x                              acc = fmaf((float)dot, t, acc)
+ *        I6G16   dot = sum over 16 subs of sc * sum (q - 32) * x    acc = fmaf((float)dot, t, acc)
+ *        U4K     dot = sum over 8 subs of sc * sum q * x      acc = fmaf((float)dot, t, acc)
+ *                min = sum over 8 subs of mn * sum x          acc = fmaf(-(float)min, dmin * s, acc)
+ *      No int32 overflows, whatever the bytes. BF16 and F32 weights: float32 activations,
+ *      acc = fmaf(x[k], w[k], acc), k ascending; bit-identical too.
+ *      Then y = acc, or acc + bias, or y + acc, or y + (acc + bias).
  *   P  weights and activations rounded once to bf16, float32 accumulation (N3). Same bits for any number of
  *      rows on one instruction set; within tolerance of ref across sets.
  *   F  float32 activations and exact float32 weights, acc = fmaf, k ascending: the specification that
@@ -65,7 +75,7 @@ typedef void qr_gemm_fn(const struct qr_gemm *g);
 
 // One implementation in the ordered list of its (class, format): first that accepts wins.
 struct qr_gemm_impl {
-    const char *name;  // "gemm_d_u4g32m_avx512vnni_m8"
+    const char *name;  // "gemm_d_u4g32m_avx512vnni"
     enum qr_class cls;
     enum qr_wfmt fmt;
     int isa;           // enum qr_isa, or -1 for portable C

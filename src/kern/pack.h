@@ -35,5 +35,7 @@ void qr_pack_panel(const struct qr_wmat *w, int i, enum qr_qtype type, const voi
 
 // out[0..k) = row `row` of W as float32: exactly the file's values (embedding look-up, tied weights).
 void qr_wmat_row(const struct qr_wmat *w, int row, float *out);
+// The same for lane `lane` of panel i, padding lanes included: out[j * stride] = value j.
+void qr_panel_unpack_lane(const struct qr_wmat *w, int i, int lane, float *out, size_t stride);
 
 #endif
