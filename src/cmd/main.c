@@ -1,0 +1,50 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "cmd/cmd.h"
+
+static const struct cmd_verb verbs[] = {
+    {"serve", cmd_serve, "serve a model to many users over an OpenAI-compatible API"},
+    {"run", cmd_run, "answer one prompt, or chat, in this terminal"},
+    {"inspect", cmd_inspect, "look at this processor, the kernels, a model file, a tensor"},
+};
+enum { N_VERBS = sizeof verbs / sizeof verbs[0] };
+
+static void usage(FILE *out)
+{
+    fprintf(out, "quire %s: serves large language models to many users from ordinary CPU servers\n\n", QUIRE_VERSION);
+    for (int i = 0; i < N_VERBS; i++) fprintf(out, "  quire %-8s %s\n", verbs[i].name, verbs[i].summary);
+    fprintf(out, "\nTry:\n"
+                 "  quire run smollm2-135m-instruct \"Why is the sky blue?\"\n"
+                 "  quire serve smollm2-135m-instruct\n"
+                 "  curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+                 "       -d '{\"messages\":[{\"role\":\"user\",\"content\":\"Hello!\"}]}'\n"
+                 "\nA model is a .gguf file, or the name of one in ~/.cache/quire/models.\n"
+                 "quire VERB --help explains a verb. quire --version prints the version.\n");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        usage(stderr);
+        return 2;
+    }
+    const char *word = argv[1];
+    if (strcmp(word, "--version") == 0 || strcmp(word, "version") == 0) {
+        printf("quire %s\n", QUIRE_VERSION);
+        return 0;
+    }
+    if (strcmp(word, "help") == 0 && argc > 2) { // `quire help serve` is `quire serve --help`
+        static char help[] = "--help";
+        argv[1] = argv[2];
+        argv[2] = help;
+        word = argv[1];
+    } else if (strcmp(word, "help") == 0 || strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+        usage(stdout);
+        return 0;
+    }
+    for (int i = 0; i < N_VERBS; i++)
+        if (strcmp(word, verbs[i].name) == 0) return verbs[i].run(argc - 1, argv + 1);
+    fprintf(stderr, "quire: no verb is called \"%.40s\"; there are serve, run and inspect (quire --help)\n", word);
+    return 2;
+}

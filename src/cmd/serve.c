@@ -1,0 +1,125 @@
+/* quire serve: the server in the foreground until SIGINT or SIGTERM. */
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "api/api.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "cmd/cmd.h"
+#include "kern/isa.h"
+
+static void help(void)
+{
+    printf("usage: quire serve MODEL [options]\n\n"
+           "Serves MODEL (a .gguf file, or the name of a cached model) over an OpenAI-compatible API:\n"
+           "/v1/chat/completions, /v1/completions, /v1/models, /tokenize, /health, /metrics.\n\n"
+           "  quire serve smollm2-135m-instruct                       on this machine only, port 8000\n"
+           "  quire serve model.gguf --host 0.0.0.0 --api-key SECRET  for the network\n"
+           "  quire serve model.gguf --kv-cache-memory 4G --max-num-seqs 256\n");
+    qr_conf_help(QR_VERB_S, stdout);
+}
+
+// Streams need descriptors: asks for as many as the system lets us have.
+static void raise_descriptor_limit(void)
+{
+    struct rlimit r;
+    if (getrlimit(RLIMIT_NOFILE, &r) != 0) return;
+    r.rlim_cur = r.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &r);
+}
+
+static void load_progress(void *arg, uint64_t done, uint64_t total)
+{
+    api_progress(arg, done, total);
+    cmd_progress(NULL, done, total);
+}
+
+static void print_start(const struct qr_lib *lib, const struct qr_conf *conf, int port)
+{
+    const struct qr_lib_info *i = qr_lib_info(lib);
+    char a[16], b[16], settings[1024];
+    const char *isa = "ref";
+    for (int k = 0; k < QR_ISA_COUNT; k++)
+        if (qr_isa_has(qr_isa_active(), (enum qr_isa)k)) isa = qr_isa_name((enum qr_isa)k);
+    qr_conf_print_effective(conf, QR_VERB_S, settings, sizeof settings);
+    QR_INFO("serve", "settings: %s", settings);
+    QR_INFO("serve", "%s (%s, %d layers, %s packed) loaded in %.2f s; %d threads, %s", i->served_name, i->model.arch,
+            i->model.n_layers, cmd_bytes(a, (double)i->model.packed_bytes), (double)i->load_ns * 1e-9, i->n_threads, isa);
+    uint64_t tokens = (uint64_t)i->n_blocks * (uint64_t)i->block_size;
+    QR_INFO("serve", "CPU KV cache size: %" PRIu64 " tokens (%u blocks of %d, %s, taken as it fills)", tokens, i->n_blocks,
+            i->block_size, cmd_bytes(b, (double)i->kv_bytes));
+    QR_INFO("serve", "Maximum concurrency for %d tokens per request: %.2fx", i->max_model_len, (double)tokens / i->max_model_len);
+    bool v6 = strchr(conf->host, ':') != NULL;
+    fprintf(stderr, "listening on http://%s%s%s:%d\n", v6 ? "[" : "", conf->host, v6 ? "]" : "", port);
+    fprintf(stderr,
+            "chat with it: curl http://127.0.0.1:%d/v1/chat/completions -H 'Content-Type: application/json' "
+            "-d '{\"messages\":[{\"role\":\"user\",\"content\":\"Hello!\"}]}'\n",
+            port);
+}
+
+static int serve(const struct qr_conf *conf, struct cmd_setup *setup)
+{
+    struct qr_error err = {0};
+    struct api *api = NULL;
+    struct qr_lib *lib = NULL;
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &signals, NULL); // before any thread: all inherit it, and sigwait below takes them
+    signal(SIGPIPE, SIG_IGN);
+    raise_descriptor_limit();
+    struct api_conf ac = {
+        .host = conf->host,
+        .port = (int)conf->port,
+        .keys = conf->api_key.v,
+        .n_keys = conf->api_key.n,
+        .served_names = conf->served_model_name.v,
+        .n_served_names = conf->served_model_name.n,
+        .max_logprobs = (int)conf->max_logprobs,
+        .body_bytes_max = (size_t)32 << 20,
+        .n_workers = 2,
+        .default_temperature = -1,
+        .seed = (uint64_t)conf->seed,
+        .version = QUIRE_VERSION,
+    };
+    if (api_start(&ac, &api, &err) != QR_OK) return cmd_fail(1, &err);
+    setup->lib.progress = load_progress;
+    setup->lib.progress_arg = api;
+    if (qr_lib_open(&setup->lib, &lib, &err) != QR_OK) {
+        api_stop(&api);
+        return cmd_fail(1, &err);
+    }
+    api_ready(api, lib);
+    print_start(lib, conf, api_port(api));
+    int sig = 0;
+    sigwait(&signals, &sig);
+    QR_INFO("serve", "stopping (signal %d)", sig);
+    api_stop(&api);
+    qr_lib_close(&lib);
+    return 0;
+}
+
+int cmd_serve(int argc, char **argv)
+{
+    struct qr_error err = {0};
+    struct qr_conf conf;
+    struct cmd_setup setup;
+    if (qr_conf_parse(QR_VERB_S, argc, argv, &conf, &err) != QR_OK) return cmd_fail(2, &err);
+    int rc = 2;
+    if (conf.help) {
+        help();
+        rc = 0;
+    } else if (conf.args.n != 1) {
+        fprintf(stderr, "quire: serve takes one model: a .gguf file or a cached name (quire serve --help)\n");
+    } else {
+        enum qr_status s = cmd_setup_init(&setup, &conf, &err);
+        rc = s == QR_OK ? serve(&conf, &setup) : cmd_fail(s == QR_EINVAL ? 2 : 1, &err);
+        cmd_setup_fini(&setup);
+    }
+    qr_conf_free(&conf);
+    return rc;
+}

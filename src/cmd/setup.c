@@ -1,0 +1,148 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "cmd/cmd.h"
+#include "conf/paths.h"
+#include "kern/isa.h"
+
+int cmd_fail(int code, const struct qr_error *err)
+{
+    fprintf(stderr, "quire: %s\n", err->msg);
+    return code;
+}
+
+const char *cmd_bytes(char out[16], double bytes)
+{
+    static const char *const units[] = {"B", "kB", "MB", "GB", "TB"};
+    int u = 0;
+    while (bytes >= 1000 && u < 4) bytes /= 1000, u++;
+    snprintf(out, 16, bytes < 100 && u ? "%.1f %s" : "%.0f %s", bytes, units[u]);
+    return out;
+}
+
+void cmd_progress(void *arg, uint64_t done, uint64_t total)
+{
+    static uint64_t last_ns, first_ns;
+    uint64_t now = qr_clock_wall()->now_ns(qr_clock_wall());
+    if (!first_ns) first_ns = now;
+    bool slow = now - first_ns > 300000000u; // a quick load prints nothing
+    if (!isatty(STDERR_FILENO) || !slow || (now - last_ns < 100000000u && done < total)) return;
+    last_ns = now;
+    char a[16], b[16];
+    fprintf(stderr, "\rloading %s of %s%s", cmd_bytes(a, (double)done), cmd_bytes(b, (double)total),
+            done < total ? "   " : "\r\033[K");
+}
+
+static enum qr_status set_level(const char *name, struct qr_error *err)
+{
+    static const char *const names[] = {"error", "warn", "info", "debug"};
+    for (int i = 0; i < 4; i++)
+        if (strcmp(name, names[i]) == 0) return qr_log_set_level((enum qr_log_level)i), QR_OK;
+    return qr_fail_param(err, QR_EINVAL, "log-level", "--log-level: expected error, warn, info or debug, got \"%.40s\"", name);
+}
+
+// The value is a file's name, or the template itself when it holds Jinja's brackets.
+static enum qr_status read_template(const char *value, char **out, struct qr_error *err)
+{
+    if (strstr(value, "{%") || strstr(value, "{{")) {
+        *out = qr_strdup(QR_MEM_MISC, value);
+        return *out ? QR_OK : qr_fail(err, QR_ENOMEM, "out of memory");
+    }
+    FILE *f = fopen(value, "r");
+    if (!f) return qr_fail_param(err, QR_ENOTFOUND, "chat-template", "--chat-template: cannot read %.120s", value);
+    struct qr_buf b = {0};
+    char part[4096];
+    for (size_t n; (n = fread(part, 1, sizeof part, f)) > 0;) qr_buf_add(&b, part, n);
+    bool bad = ferror(f) || b.failed;
+    fclose(f);
+    if (bad || b.len == 0) {
+        qr_buf_fini(&b);
+        return qr_fail_param(err, QR_EIO, "chat-template", "--chat-template: %.120s is empty or unreadable", value);
+    }
+    *out = b.data;
+    return QR_OK;
+}
+
+static enum qr_status in_range(const char *flag, int64_t v, int64_t lo, int64_t hi, struct qr_error *err)
+{
+    if (v >= lo && v <= hi) return QR_OK;
+    return qr_fail_param(err, QR_EINVAL, flag, "--%s: expected %lld to %lld, got %lld", flag, (long long)lo, (long long)hi,
+                         (long long)v);
+}
+
+static enum qr_status check_ranges(const struct qr_conf *c, struct qr_error *err)
+{
+    const struct { const char *flag; int64_t v, lo, hi; } rows[] = {
+        {"max-model-len", c->max_model_len, 0, INT32_MAX / 2},
+        {"max-num-seqs", c->max_num_seqs, 1, 4096},
+        {"max-num-batched-tokens", c->max_num_batched_tokens, 1, 65536},
+        {"block-size", c->block_size, 16, 128},
+        {"num-gpu-blocks-override", c->num_gpu_blocks_override, 0, INT32_MAX},
+        {"max-logprobs", c->max_logprobs, 0, QR_LOGPROBS_MAX},
+        {"threads", c->threads, 0, 1024},
+        {"port", c->port, 0, 65535},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        enum qr_status s = in_range(rows[i].flag, rows[i].v, rows[i].lo, rows[i].hi, err);
+        if (s != QR_OK) return s;
+    }
+    if (c->block_size % 16)
+        return qr_fail_param(err, QR_EINVAL, "block-size", "--block-size: expected a multiple of 16, got %lld", (long long)c->block_size);
+    if (!(c->gpu_memory_utilization > 0 && c->gpu_memory_utilization <= 1))
+        return qr_fail_param(err, QR_EINVAL, "gpu-memory-utilization", "--gpu-memory-utilization: expected above 0, up to 1, got %g",
+                             c->gpu_memory_utilization);
+    return QR_OK;
+}
+
+static enum qr_status set_processor(struct cmd_setup *s, const struct qr_conf *c, struct qr_error *err)
+{
+    enum qr_status st = qr_isa_limit(c->isa, err);
+    if (st != QR_OK) return st;
+    s->lib.n_threads = (int32_t)c->threads;
+    if (!c->cpu_list[0]) return QR_OK;
+    s->lib.n_cpus = qr_parse_cpu_list(c->cpu_list, s->cpus, sizeof s->cpus / sizeof s->cpus[0]);
+    s->lib.cpus = s->cpus;
+    if (s->lib.n_cpus <= 0)
+        return qr_fail_param(err, QR_EINVAL, "cpu-list", "--cpu-list: expected processors such as 0-3,8, got \"%.40s\"", c->cpu_list);
+    if (!s->lib.n_threads) s->lib.n_threads = s->lib.n_cpus;
+    return QR_OK;
+}
+
+enum qr_status cmd_setup_init(struct cmd_setup *s, const struct qr_conf *c, struct qr_error *err)
+{
+    *s = (struct cmd_setup){0};
+    enum qr_status st = set_level(c->log_level, err);
+    if (st == QR_OK) st = check_ranges(c, err);
+    if (st == QR_OK) st = set_processor(s, c, err);
+    if (st == QR_OK) st = qr_paths_find_model(c->args.v[0], s->model, sizeof s->model, err);
+    if (st == QR_OK && c->chat_template[0]) st = read_template(c->chat_template, &s->template_text, err);
+    if (st != QR_OK) return st;
+    if (strcmp(c->activations, "f32") == 0)
+        s->lib.activations = QR_ACT_F32;
+    else if (strcmp(c->activations, "fast") != 0)
+        return qr_fail_param(err, QR_EINVAL, "activations", "--activations: expected fast or f32, got \"%.40s\"", c->activations);
+    s->lib.model_path = s->model;
+    s->lib.chat_template = s->template_text;
+    s->lib.served_name = c->served_model_name.n ? c->served_model_name.v[0] : NULL;
+    s->lib.max_model_len = (int32_t)c->max_model_len;
+    s->lib.max_num_seqs = (int32_t)c->max_num_seqs;
+    s->lib.max_num_batched_tokens = (int32_t)c->max_num_batched_tokens;
+    s->lib.block_size = (int32_t)c->block_size;
+    s->lib.kv_bytes = c->kv_cache_memory_bytes;
+    s->lib.n_blocks = (uint32_t)c->num_gpu_blocks_override;
+    s->lib.memory_share = c->gpu_memory_utilization;
+    s->lib.check_every_step = strcmp(c->check, "step") == 0;
+    s->lib.progress = cmd_progress;
+    return QR_OK;
+}
+
+void cmd_setup_fini(struct cmd_setup *s)
+{
+    qr_free(s->template_text);
+    s->template_text = NULL;
+}
