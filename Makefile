@@ -25,6 +25,7 @@ needs_rust = $(if $(filter text,$(ROOMS)),$(RUSTLIB))
 
 include mk/isa.mk
 include mk/deps.mk
+include mk/fuzz.mk
 include mk/check.mk
 
 .DEFAULT_GOAL := help
