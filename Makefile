@@ -3,7 +3,9 @@
 
 BUILD  ?= build
 CC     ?= cc
-ROOMS  ?= $(patsubst src/%/,%,$(sort $(dir $(wildcard src/*/))))
+ifndef ROOMS
+ROOMS = $(patsubst src/%/,%,$(sort $(dir $(wildcard src/*/))))
+endif
 OPT    ?= -O2
 SAN    ?=
 WARN    = -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla -Wno-unused-parameter
@@ -16,14 +18,19 @@ RUSTLIB  = $(BUILD)/rust/release/libquire_text.a
 LIBS     = -lmicrohttpd -ledit -lm -lpthread -ldl
 
 SRCS  = $(foreach r,$(ROOMS),$(wildcard src/$(r)/*.c src/$(r)/*/*.c))
-TESTS = $(filter %_test.c,$(SRCS))
+# Tests that cross rooms need all of them.
+ALL_ROOMS = $(if $(filter file,$(origin ROOMS)),yes)
+TESTS = $(filter %_test.c,$(SRCS)) $(if $(ALL_ROOMS),$(wildcard tests/unit/*_test.c))
 CODE  = $(filter-out %_test.c %_fuzz.c src/cmd/%,$(SRCS))
 CMD   = $(filter-out %_test.c,$(filter src/cmd/%,$(SRCS)))
 obj   = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 # The text room needs the Rust library; a build of other rooms does not.
 needs_rust = $(if $(filter text,$(ROOMS)),$(RUSTLIB))
 
+MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
+
 include mk/isa.mk
+include mk/setup.mk
 include mk/deps.mk
 include mk/fuzz.mk
 include mk/check.mk
@@ -41,14 +48,14 @@ $(BUILD)/quire: $(call obj,$(CODE) $(CMD)) $(needs_rust)
 
 # Unit tests of the rooms in ROOMS: `make unit ROOMS="base core kv"`, `T=pool` to filter by name.
 unit: $(BUILD)/quire-test ## unit tests (ROOMS="base kv" for some rooms, T=word for some tests)
-	QUIRE_BUILD=$(BUILD) $(BUILD)/quire-test $(T)
+	QUIRE_BUILD=$(or $(QUIRE_TEST_DATA),$(BUILD)) $(BUILD)/quire-test $(T)
 
 $(BUILD)/quire-test: $(call obj,$(CODE) $(TESTS) tests/unit/main.c) $(needs_rust)
 	@mkdir -p $(@D)
 	$(CC) $(ALLFLAGS) -o $@.part $^ $(filter-out $(if $(filter http,$(ROOMS)),,-lmicrohttpd) -ledit,$(LIBS)) -lcmocka && mv $@.part $@
 
-$(BUILD)/obj/%.o: %.c
+$(BUILD)/obj/%.o: %.c | $(BUILD)/.setup
 	@mkdir -p $(@D)
 	$(CC) $(ALLFLAGS) $(call isa_flags,$<) -MMD -MP -c -o $@ $<
 
--include $(patsubst %.o,%.d,$(call obj,$(SRCS) tests/unit/main.c))
+-include $(patsubst %.o,%.d,$(call obj,$(SRCS) $(TESTS) tests/unit/main.c))

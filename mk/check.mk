@@ -1,3 +1,40 @@
-.PHONY: layers
+# Checks. `check` is quick and needs no network once built; `test` is everything.
+PYTEST = QUIRE=$(abspath $(BUILD)/quire) QUIRE_BUILD=$(abspath $(BUILD)) $(VENV)/bin/python -m pytest -q -p no:cacheprovider
+HEADERS = $(shell find src -name '*.h' ! -name 'test.h')
+
+.PHONY: check test e2e e2e-real asan layers hdr tidy fmt
+check: $(BUILD)/quire $(BUILD)/quire-test $(BUILD)/tiny/.stamp $(VENV)/.tests ## unit and end-to-end tests on a tiny model, under a minute
+	@$(MAKE) --no-print-directory layers tidy
+	@QUIRE_BUILD=$(BUILD) $(BUILD)/quire-test
+	@$(PYTEST) tests/e2e -m "not real"
+
+test: $(MODEL_FILE) ## everything: check, header and kernel tests, end to end on the real model
+	@$(MAKE) --no-print-directory hdr
+	@QUIRE_MODEL=$(MODEL_FILE) $(MAKE) --no-print-directory check
+	@$(MAKE) --no-print-directory kern
+	@$(MAKE) --no-print-directory e2e-real
+
+e2e: $(BUILD)/quire $(BUILD)/tiny/.stamp $(VENV)/.tests ## end-to-end tests on the tiny model
+	@$(PYTEST) tests/e2e -m "not real"
+
+e2e-real: $(BUILD)/quire $(MODEL_FILE) $(BUILD)/tiny/.stamp $(VENV)/.tests ## end-to-end tests on the default model
+	@QUIRE_MODEL=$(MODEL_FILE) $(PYTEST) tests/e2e -m real
+
+asan: $(BUILD)/tiny/.stamp ## unit tests under AddressSanitizer and UBSan
+	@$(MAKE) --no-print-directory unit BUILD=$(BUILD)/asan RUST_BUILD=$(abspath $(BUILD))/rust DEPS_CACHE=$(abspath $(BUILD))/deps \
+	    QUIRE_TEST_DATA=$(BUILD) OPT=-O1 SAN="-fsanitize=address,undefined -fno-sanitize-recover=undefined"
+
+$(BUILD)/tiny/.stamp: tests/tiny-model/make.py $(VENV)/.tests
+	@$(VENV)/bin/python tests/tiny-model/make.py $(@D) && touch $@
+
 layers: ## the include law of src/LAYERS
 	@awk -f tools/layers.awk src/LAYERS $$(find src -name '*.[ch]' -o -name '*.def')
+
+hdr: $(BUILD)/.setup ## every header compiles alone
+	@for h in $(HEADERS); do $(CC) $(ALLFLAGS) -fsyntax-only -x c $$h || exit 1; done
+
+tidy: ## sizes, words, a test beside every file
+	@sh tools/tidy.sh
+
+fmt: ## format the C code (clang-format)
+	clang-format-14 -i $$(find src tests -name '*.[ch]')
