@@ -14,7 +14,6 @@ CPPFLAGS += -Isrc -I$(BUILD)/gen -I$(BUILD)/deps -DQUIRE_VERSION='"$(VERSION)"'
 # -ffp-contract=off: a fused multiply-add happens where the source says fmaf, and nowhere else (DESIGN N2).
 ALLFLAGS = -std=gnu17 $(OPT) $(CFLAGS) $(WARN) $(SAN) $(CPPFLAGS) -ffp-contract=off -fno-math-errno -pthread
 VERSION := $(shell cat VERSION 2>/dev/null || echo 0)
-RUSTLIB  = $(BUILD)/rust/release/libquire_text.a
 LIBS     = -lmicrohttpd -ledit -lm -lpthread -ldl
 
 SRCS  = $(foreach r,$(ROOMS),$(wildcard src/$(r)/*.c src/$(r)/*/*.c))
@@ -32,6 +31,7 @@ MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
 include mk/isa.mk
 include mk/setup.mk
 include mk/deps.mk
+include mk/rust.mk
 include mk/fuzz.mk
 include mk/check.mk
 

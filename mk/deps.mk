@@ -1,4 +1,4 @@
-# What is not in the repository and not a Debian package: yyjson's two files and the Rust text library.
+# What is not in the repository and not a Debian package: yyjson's two files (the Rust text library: rust.mk).
 # DEPS_CACHE names a folder to copy from instead of fetching: $(DEPS_CACHE)/yyjson/yyjson.[ch].
 
 # The program and its tests link these beside the objects of src/.
