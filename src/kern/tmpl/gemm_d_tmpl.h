@@ -1,0 +1,358 @@
+/* Class D over the integer formats, for the instruction set of the including file, which defines GEMM_NAME(x)
+ * (the full name of a kernel).
+ *
+ * Owns: nothing. Refuses to know: threads. Threads: pure functions over the caller's memory. Lifetime: static.
+ *
+ * The rows of activations are first copied into tiles of R rows (16, 8, 4, 2 or 1), so that a micro-kernel walks
+ * one pointer with constant offsets. A tile is a sequence over k of
+ *   groups of 32:   | scale f32 [R] | corr [R] | x int8 [R][32] |            U4G32, U4G32M, I8G32
+ *   groups of 256:  | scale f32 [R] | 8 times: corr [R], x int8 [R][32] |    U4K
+ *                   | scale f32 [R] | 16 times: corr [R], x int8 [R][16] |   I6G16
+ * where corr corrects the offset of the stored weights: -8 * sum, -128 * sum or -32 * sum of x (int32), or is what
+ * the minimum is multiplied by: sum * scale (float32) in U4G32M, sum (int32) in U4K.
+ * A tile is 1.27 * R * k bytes or less; scratch holds ROWS_BLOCK rows of them. */
+#if defined(__AVX2__) && defined(GEMM_NAME)
+
+#include "kern/gemm_internal.h"
+#include "kern/pack_layout.h"
+#include "kern/x86/gemm_simd_internal.h"
+
+#define GEMM_NAME_(x) GEMM_NAME(x)
+#define ROWS_MAX 16   // of a tile
+#define ROWS_BLOCK 96 // 96 * 1.27 * k < QR_GEMM_SCRATCH(k)
+
+struct tile_shape {
+    int group;      // k that share a scale
+    int sub;        // k that share a corr
+    int corr_mul;   // corr = corr_mul * sum
+    bool corr_f32;  // corr = (float)sum * scale
+};
+
+SIMD_INLINE size_t tile_bytes(struct tile_shape t, int rows, int k)
+{
+    return (size_t)rows * ((size_t)(k / t.group) * 4 + (size_t)(k / t.sub) * 4 + (size_t)k);
+}
+
+// Copies rows r0 .. r0 + rows - 1 of the activations.
+static void tile_fill(const struct qr_acts *a, struct tile_shape t, int r0, int rows, uint8_t *out)
+{
+    for (int at = 0; at < a->k; at += t.sub) {
+        if (at % t.group == 0) {
+            for (int r = 0; r < rows; r++)
+                ((float *)out)[r] = a->scale[(size_t)(r0 + r) * a->ld_scale + at / t.group];
+            out += 4 * rows;
+        }
+        for (int r = 0; r < rows; r++) {
+            const int8_t *x = (const int8_t *)(a->a + (size_t)(r0 + r) * a->row_bytes) + at;
+            int32_t sum = 0;
+            if (t.sub == 32) sum = a->sum[(size_t)(r0 + r) * a->ld_sum + at / 32];
+            else
+                for (int i = 0; i < t.sub; i++) sum += x[i];
+            if (t.corr_f32) ((float *)out)[r] = (float)sum * a->scale[(size_t)(r0 + r) * a->ld_scale + at / t.group];
+            else ((int32_t *)out)[r] = t.corr_mul * sum;
+            __builtin_memcpy(out + 4 * rows + r * t.sub, x, t.sub);
+        }
+        out += rows * (4 + t.sub);
+    }
+}
+
+// Row r of the tile's rows, half h of the panel: y = acc with bias and add as the product asks.
+SIMD_INLINE void put(const struct qr_gemm *g, int r, int panel, int h, vf acc)
+{
+    int out = panel * QR_PANEL + h * VL;
+    float lane[VL];
+    if (out + VL <= g->w->n) {
+        float *y = g->y + (size_t)r * g->ldy + out;
+        if (g->bias) acc = vf_add(acc, vf_load(g->bias + out));
+        vf_store(y, g->add ? vf_add(vf_load(y), acc) : acc);
+        return;
+    }
+    vf_store(lane, acc);
+    for (int i = 0; i < g->w->n - out; i++) gemm_store(g, r, out + i, lane[i]);
+}
+
+/* Exact dots of weight quads w (four k a lane, one byte each) with x, added to init.
+ * dot_u4: 8 quads of 0..15. dot_u6: 4 quads of 0..63. dot_i8: 8 quads as weights_i8 prepared them. */
+#if defined(__AVX512VNNI__)
+#define CORR_I8 -128 // weights_i8 adds 128
+SIMD_INLINE vi weights_i8(vi w) { return vi_xor(w, vi_set1((int)0x80808080)); }
+SIMD_INLINE vi dot_quads(const vi *w, int n, const int8_t *x, vi init)
+{
+#pragma GCC unroll 8
+    for (int i = 0; i < n; i++) init = _mm512_dpbusd_epi32(init, w[i], vi_bcst(x + 4 * i));
+    return init;
+}
+SIMD_INLINE vi dot_u4(const vi *w, const int8_t *x, vi init) { return dot_quads(w, 8, x, init); }
+SIMD_INLINE vi dot_u6(const vi *w, const int8_t *x, vi init) { return dot_quads(w, 4, x, init); }
+SIMD_INLINE vi dot_i8(const vi *w, const int8_t *x, vi init) { return dot_quads(w, 8, x, init); }
+#else
+#define CORR_I8 0
+#if VL == 16
+SIMD_INLINE vi maddubs(vi u8, vi i8) { return _mm512_maddubs_epi16(u8, i8); }
+SIMD_INLINE vi add16(vi a, vi b) { return _mm512_add_epi16(a, b); }
+SIMD_INLINE vi madd(vi a, vi b) { return _mm512_madd_epi16(a, b); }
+SIMD_INLINE vi even16(vi a) { return _mm512_srai_epi16(_mm512_slli_epi16(a, 8), 8); }
+SIMD_INLINE vi odd16(vi a) { return _mm512_srai_epi16(a, 8); }
+#else
+SIMD_INLINE vi maddubs(vi u8, vi i8) { return _mm256_maddubs_epi16(u8, i8); }
+SIMD_INLINE vi add16(vi a, vi b) { return _mm256_add_epi16(a, b); }
+SIMD_INLINE vi madd(vi a, vi b) { return _mm256_madd_epi16(a, b); }
+#endif
+// Eight products of pairs of at most 2 * 15 * 127 stay below 2^15: one widening serves the group.
+SIMD_INLINE vi dot_u4(const vi *w, const int8_t *x, vi init)
+{
+    vi sum = maddubs(w[0], vi_bcst(x));
+#pragma GCC unroll 8
+    for (int i = 1; i < 8; i++) sum = add16(sum, maddubs(w[i], vi_bcst(x + 4 * i)));
+    return vi_add(init, madd(sum, vi_set1(0x00010001)));
+}
+// Two pairs of at most 2 * 63 * 127 stay below 2^15.
+SIMD_INLINE vi dot_u6(const vi *w, const int8_t *x, vi init)
+{
+    vi ones = vi_set1(0x00010001);
+    vi lo = add16(maddubs(w[0], vi_bcst(x)), maddubs(w[1], vi_bcst(x + 4)));
+    vi hi = add16(maddubs(w[2], vi_bcst(x + 8)), maddubs(w[3], vi_bcst(x + 12)));
+    return vi_add(init, vi_add(madd(lo, ones), madd(hi, ones)));
+}
+SIMD_INLINE vi weights_i8(vi w) { return w; }
+#if VL == 16
+// AVX-512 has no vpsignb: even and odd bytes are widened instead.
+SIMD_INLINE vi dot_i8(const vi *w, const int8_t *x, vi init)
+{
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) {
+        vi v = vi_bcst(x + 4 * i);
+        init = vi_add(init, vi_add(madd(even16(w[i]), even16(v)), madd(odd16(w[i]), odd16(v))));
+    }
+    return init;
+}
+#else
+// |w| <= 128 as unsigned, the sign moved to x, whose least value is -127: pairs stay below 2^15.
+SIMD_INLINE vi dot_i8(const vi *w, const int8_t *x, vi init)
+{
+    vi ones = vi_set1(0x00010001);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) {
+        vi v = _mm256_sign_epi8(vi_bcst(x + 4 * i), w[i]);
+        init = vi_add(init, madd(maddubs(_mm256_abs_epi8(w[i]), v), ones));
+    }
+    return init;
+}
+#endif
+#endif
+
+// Eight quads from four vectors of nibbles; q is at half h.
+SIMD_INLINE void nibbles(const uint8_t *q, vi w[8])
+{
+    const vi mask = vi_set1(0x0F0F0F0F);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        vi v = vi_load(q + 64 * i);
+        w[2 * i] = vi_and(v, mask);
+        w[2 * i + 1] = vi_and(vi_srl(v, 4), mask);
+    }
+}
+
+// How far ahead of a single row's reads the next lines are fetched, bytes; panels follow each other in memory.
+#define AHEAD 2048
+SIMD_INLINE void fetch(const void *rec, int bytes, int rows, int h)
+{
+    if (rows > 1 || h > 0) return;
+    for (int i = 0; i < bytes; i += 64) _mm_prefetch((const char *)rec + AHEAD + i, _MM_HINT_T0);
+}
+
+#define UNROLL_ROWS _Pragma("GCC unroll 16")
+
+SIMD_INLINE void micro_u4g32(const uint8_t *panel, int k, const uint8_t *tile, const int R, int h, vf *acc)
+{
+    const struct qr_u4g32 *rec = (const struct qr_u4g32 *)panel;
+    for (int g = 0; g < k / 32; g++, rec++, tile += R * 40) {
+        vi w[8];
+        fetch(rec, sizeof *rec, R, h);
+        nibbles(&rec->q[0][h * VL][0], w);
+        vf d = vf_of_f16(rec->d + h * VL);
+        UNROLL_ROWS for (int r = 0; r < R; r++)
+        {
+            vi dot = dot_u4(w, (const int8_t *)tile + R * 8 + r * 32, vi_bcst(tile + R * 4 + r * 4));
+            acc[r] = vf_fma(vf_of_vi(dot), vf_mul(d, vf_set1(((const float *)tile)[r])), acc[r]);
+        }
+    }
+}
+
+SIMD_INLINE void micro_u4g32m(const uint8_t *panel, int k, const uint8_t *tile, const int R, int h, vf *acc)
+{
+    const struct qr_u4g32m *rec = (const struct qr_u4g32m *)panel;
+    for (int g = 0; g < k / 32; g++, rec++, tile += R * 40) {
+        vi w[8];
+        fetch(rec, sizeof *rec, R, h);
+        nibbles(&rec->q[0][h * VL][0], w);
+        vf d = vf_of_f16(rec->d + h * VL), m = vf_of_f16(rec->m + h * VL);
+        UNROLL_ROWS for (int r = 0; r < R; r++)
+        {
+            vi dot = dot_u4(w, (const int8_t *)tile + R * 8 + r * 32, vi_zero());
+            acc[r] = vf_fma(vf_of_vi(dot), vf_mul(d, vf_set1(((const float *)tile)[r])), acc[r]);
+            acc[r] = vf_fma(m, vf_set1(((const float *)tile)[R + r]), acc[r]);
+        }
+    }
+}
+
+SIMD_INLINE void micro_i8g32(const uint8_t *panel, int k, const uint8_t *tile, const int R, int h, vf *acc)
+{
+    const struct qr_i8g32 *rec = (const struct qr_i8g32 *)panel;
+    for (int g = 0; g < k / 32; g++, rec++, tile += R * 40) {
+        vi w[8];
+        fetch(rec, sizeof *rec, R, h);
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; i++) w[i] = weights_i8(vi_load(&rec->q[i][h * VL][0]));
+        vf d = vf_of_f16(rec->d + h * VL);
+        UNROLL_ROWS for (int r = 0; r < R; r++)
+        {
+            vi dot = dot_i8(w, (const int8_t *)tile + R * 8 + r * 32, vi_bcst(tile + R * 4 + r * 4));
+            acc[r] = vf_fma(vf_of_vi(dot), vf_mul(d, vf_set1(((const float *)tile)[r])), acc[r]);
+        }
+    }
+}
+
+SIMD_INLINE void micro_u4k(const uint8_t *panel, int k, const uint8_t *tile, const int R, int h, vf *acc)
+{
+    const struct qr_u4k *rec = (const struct qr_u4k *)panel;
+    for (int g = 0; g < k / 256; g++, rec++) {
+        vi dot[ROWS_MAX], min[ROWS_MAX];
+        const float *scale = (const float *)tile;
+        tile += R * 4;
+        UNROLL_ROWS for (int r = 0; r < R; r++) dot[r] = min[r] = vi_zero();
+        for (int s = 0; s < 8; s++, tile += R * 36) {
+            vi w[8];
+            fetch(rec->q[s], sizeof rec->q[s] + 40, R, h);
+            nibbles(&rec->q[s][0][h * VL][0], w);
+            vi sc = vi_of_u8(rec->sc[s] + h * VL), mn = vi_of_u8(rec->mn[s] + h * VL);
+            UNROLL_ROWS for (int r = 0; r < R; r++)
+            {
+                vi part = dot_u4(w, (const int8_t *)tile + R * 4 + r * 32, vi_zero());
+                dot[r] = vi_add(dot[r], vi_mul(part, sc));
+                min[r] = vi_add(min[r], vi_mul(mn, vi_bcst(tile + r * 4)));
+            }
+        }
+        vf d = vf_of_f16(rec->d + h * VL), dmin = vf_of_f16(rec->dmin + h * VL);
+        UNROLL_ROWS for (int r = 0; r < R; r++)
+        {
+            vf s = vf_set1(scale[r]);
+            acc[r] = vf_fma(vf_of_vi(dot[r]), vf_mul(d, s), acc[r]);
+            acc[r] = vf_fnma(vf_of_vi(min[r]), vf_mul(dmin, s), acc[r]);
+        }
+    }
+}
+
+SIMD_INLINE void micro_i6g16(const uint8_t *panel, int k, const uint8_t *tile, const int R, int h, vf *acc)
+{
+    const vi low = vi_set1(0x0F0F0F0F), high = vi_set1(0x30303030);
+    const struct qr_i6g16 *rec = (const struct qr_i6g16 *)panel;
+    for (int g = 0; g < k / 256; g++, rec++) {
+        vi dot[ROWS_MAX];
+        const float *scale = (const float *)tile;
+        tile += R * 4;
+        UNROLL_ROWS for (int r = 0; r < R; r++) dot[r] = vi_zero();
+        for (int s = 0; s < 16; s++, tile += R * 20) {
+            const struct qr_i6sub *q = &rec->q[s];
+            fetch(q, sizeof *q + 18, R, h);
+            vi hi = vi_load(q->hi[h * VL]), lo0 = vi_load(q->lo[0][h * VL]), lo1 = vi_load(q->lo[1][h * VL]);
+            vi w[4] = {vi_or(vi_and(lo0, low), vi_and(vi_sll(hi, 4), high)),
+                       vi_or(vi_and(vi_srl(lo0, 4), low), vi_and(vi_sll(hi, 2), high)),
+                       vi_or(vi_and(lo1, low), vi_and(hi, high)),
+                       vi_or(vi_and(vi_srl(lo1, 4), low), vi_and(vi_srl(hi, 2), high))};
+            vi sc = vi_of_i8(rec->sc[s] + h * VL);
+            UNROLL_ROWS for (int r = 0; r < R; r++)
+            {
+                vi part = dot_u6(w, (const int8_t *)tile + R * 4 + r * 16, vi_bcst(tile + r * 4));
+                dot[r] = vi_add(dot[r], vi_mul(part, sc));
+            }
+        }
+        vf d = vf_of_f16(rec->d + h * VL);
+        UNROLL_ROWS for (int r = 0; r < R; r++)
+            acc[r] = vf_fma(vf_of_vi(dot[r]), vf_mul(d, vf_set1(scale[r])), acc[r]);
+    }
+}
+
+typedef void micro_fn(const struct qr_gemm *g, int panel, int r0, const uint8_t *tile);
+
+// micro[i] takes 1 << i rows, up to rows_max.
+static void gemm_d(const struct qr_gemm *g, struct tile_shape shape, micro_fn *const *micro, int rows_max)
+{
+    int m = g->acts->m, k = g->w->k;
+    for (int block = 0; block < m; block += ROWS_BLOCK) {
+        int end = m - block < ROWS_BLOCK ? m : block + ROWS_BLOCK;
+        uint8_t *tile = g->scratch;
+        for (int r = block, n = rows_max; r < end; r += n, tile += tile_bytes(shape, n, k)) {
+            while (n > end - r) n /= 2;
+            tile_fill(g->acts, shape, r, n, tile);
+        }
+        for (int p = g->panel0; p < g->panel1; p++) {
+            tile = g->scratch;
+            for (int r = block, n = rows_max; r < end; r += n, tile += tile_bytes(shape, n, k)) {
+                while (n > end - r) n /= 2;
+                micro[__builtin_ctz((unsigned)n)](g, p, r, tile);
+            }
+        }
+    }
+}
+
+// The micro-kernel of a format with R rows, a constant.
+#define MICRO(fmt, R)                                                                                        \
+    static void micro_##fmt##_##R(const struct qr_gemm *g, int panel, int r0, const uint8_t *tile)           \
+    {                                                                                                        \
+        const uint8_t *p = g->w->data + (size_t)panel * g->w->panel_bytes;                                   \
+        for (int h = 0; h < HALVES; h++) {                                                                   \
+            vf acc[R];                                                                                       \
+            UNROLL_ROWS for (int r = 0; r < R; r++) acc[r] = vf_zero();                                      \
+            micro_##fmt(p, g->w->k, tile, R, h, acc);                                                        \
+            UNROLL_ROWS for (int r = 0; r < R; r++) put(g, r0 + r, panel, h, acc[r]);                        \
+        }                                                                                                    \
+    }
+
+// The kernel of a format: micro-kernels of 1, 2, 4 and, where registers allow, more rows.
+#define KERNEL(fmt, ...)                                                                                     \
+    void GEMM_NAME_(d_##fmt)(const struct qr_gemm *g)                                                         \
+    {                                                                                                        \
+        static micro_fn *const micro[] = {__VA_ARGS__};                                                      \
+        gemm_d(g, shape_##fmt, micro, 1 << (sizeof micro / sizeof *micro - 1));                              \
+    }
+#define KERNEL_4(fmt)                                                                                        \
+    MICRO(fmt, 1)                                                                                            \
+    MICRO(fmt, 2)                                                                                            \
+    MICRO(fmt, 4)                                                                                            \
+    KERNEL(fmt, micro_##fmt##_1, micro_##fmt##_2, micro_##fmt##_4)
+#define KERNEL_8(fmt)                                                                                        \
+    MICRO(fmt, 1)                                                                                            \
+    MICRO(fmt, 2)                                                                                            \
+    MICRO(fmt, 4)                                                                                            \
+    MICRO(fmt, 8)                                                                                            \
+    KERNEL(fmt, micro_##fmt##_1, micro_##fmt##_2, micro_##fmt##_4, micro_##fmt##_8)
+#define KERNEL_16(fmt)                                                                                       \
+    MICRO(fmt, 1)                                                                                            \
+    MICRO(fmt, 2)                                                                                            \
+    MICRO(fmt, 4)                                                                                            \
+    MICRO(fmt, 8)                                                                                            \
+    MICRO(fmt, 16)                                                                                           \
+    KERNEL(fmt, micro_##fmt##_1, micro_##fmt##_2, micro_##fmt##_4, micro_##fmt##_8, micro_##fmt##_16)
+
+static const struct tile_shape shape_u4g32 = {32, 32, -8, false};
+static const struct tile_shape shape_u4g32m = {32, 32, 1, true};
+static const struct tile_shape shape_i8g32 = {32, 32, CORR_I8, false};
+static const struct tile_shape shape_u4k = {256, 32, 1, false};
+static const struct tile_shape shape_i6g16 = {256, 16, -32, false};
+
+#if VL == 16 // 32 registers: 8 quads, 2 scales, 16 sums and what the inner products need
+KERNEL_16(u4g32)
+KERNEL_16(u4g32m)
+KERNEL_16(i8g32)
+KERNEL_8(u4k)
+KERNEL_16(i6g16)
+#else // 16 registers: 8 quads, 4 sums
+KERNEL_4(u4g32)
+KERNEL_4(u4g32m)
+KERNEL_4(i8g32)
+KERNEL_4(u4k)
+KERNEL_4(i6g16)
+#endif
+
+#endif
