@@ -16,7 +16,8 @@
 #include "base/mem.h"
 
 #define THREADS_MAX 1024
-// The caller waits this many spins longer than an idle worker: a sleep in mid-step costs a wake of tens of microseconds.
+// The caller waits this many spins longer than an idle worker: a sleep in mid-step costs a wake of tens of
+// microseconds.
 #define CALLER_SPINS 20
 
 struct worker {
@@ -25,9 +26,10 @@ struct worker {
     int index;
 };
 
-/* One phase is published by a single store to `claim` = n_tasks << 32 | next task. Whoever adds 1 and gets next < n_tasks owns
- * that task; the phase cannot end before it is done, so fn and arg stay put for it. A late worker that still looks for work
- * of the phase before finds either nothing or a task of the new one: there is nothing of a phase that it may have kept. */
+/* One phase is published by a single store to `claim` = n_tasks << 32 | next task. Whoever adds 1 and gets
+ * next < n_tasks owns that task; the phase cannot end before it is done, so fn and arg stay put for it. A
+ * late worker that still looks for work of the phase before finds either nothing or a task of the new one:
+ * there is nothing of a phase that it may have kept. */
 struct qr_workers {
     int n;
     int spin_us;
@@ -41,7 +43,7 @@ struct qr_workers {
     _Alignas(64) _Atomic uint64_t claim;
     qr_task_fn *fn;
     void *arg;
-    _Alignas(64) atomic_int pending;     // tasks of this phase not yet done; a futex of the caller
+    _Alignas(64) atomic_int pending; // tasks of this phase not yet done; a futex of the caller
     atomic_int caller_sleeps;
     _Alignas(64) _Atomic uint32_t phase; // a futex of the workers
     atomic_int n_sleeping;
@@ -124,7 +126,8 @@ static bool spin_for_task(struct qr_workers *w)
 
 static void sleep_for_task(struct qr_workers *w)
 {
-    // The phase is read before the claim is looked at: a phase that begins after that changes the futex's word.
+    // The phase is read before the claim is looked at: a phase that begins after that changes the futex's
+    // word.
     uint32_t seen = atomic_load(&w->phase);
     atomic_fetch_add(&w->n_sleeping, 1);
     if (!has_task(atomic_load(&w->claim)) && !atomic_load(&w->stop)) futex_wait(&w->phase, seen);
@@ -137,8 +140,10 @@ static void *worker_main(void *arg)
     struct qr_workers *w = me->pool;
     qr_workers_fp_mode();
     while (!atomic_load(&w->stop)) {
-        if (spin_for_task(w)) work(w, me->index);
-        else sleep_for_task(w);
+        if (spin_for_task(w))
+            work(w, me->index);
+        else
+            sleep_for_task(w);
     }
     return NULL;
 }
@@ -173,13 +178,15 @@ static bool is_crowded(const struct qr_workers_conf *conf)
     return conf->n_threads > n;
 }
 
-enum qr_status qr_workers_new(const struct qr_workers_conf *conf, struct qr_workers **out, struct qr_error *err)
+enum qr_status qr_workers_new(const struct qr_workers_conf *conf, struct qr_workers **out,
+                              struct qr_error *err)
 {
     if (conf->n_threads < 1 || conf->n_threads > THREADS_MAX)
         return qr_fail(err, QR_EINVAL, "threads: expected 1 to %d, got %d", THREADS_MAX, conf->n_threads);
     for (int i = 0; i < conf->n_cpus; i++)
         if (conf->cpus[i] < 0 || conf->cpus[i] >= CPU_SETSIZE)
-            return qr_fail(err, QR_EINVAL, "CPU list: expected 0 to %d, got %d", CPU_SETSIZE - 1, conf->cpus[i]);
+            return qr_fail(err, QR_EINVAL, "CPU list: expected 0 to %d, got %d", CPU_SETSIZE - 1,
+                           conf->cpus[i]);
     void *memory = qr_calloc(QR_MEM_EXEC, 1, sizeof(struct qr_workers) + 63);
     struct worker *threads = qr_calloc(QR_MEM_EXEC, (size_t)conf->n_threads, sizeof *threads);
     if (!memory || !threads) {

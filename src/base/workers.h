@@ -16,10 +16,10 @@
 struct qr_workers;
 
 struct qr_workers_conf {
-    int n_threads;       // workers in all, the caller included; >= 1
-    const int *cpus;     // n_cpus logical CPUs: worker i is pinned to cpus[i % n_cpus]; NULL: no pinning
+    int n_threads;   // workers in all, the caller included; >= 1
+    const int *cpus; // n_cpus logical CPUs: worker i is pinned to cpus[i % n_cpus]; NULL: no pinning
     int n_cpus;
-    int spin_us;         // 50 is the design's value
+    int spin_us; // 50 is the design's value
 };
 
 typedef void qr_task_fn(void *arg, int i_task, int i_worker);
@@ -33,8 +33,8 @@ int qr_workers_count(const struct qr_workers *w);
 // in order on the calling thread.
 void qr_workers_run(struct qr_workers *w, int n_tasks, qr_task_fn *fn, void *arg);
 
-// Pins the calling thread to the first CPU of the list, where one was given. The thread that runs the steps asks for it;
-// one that only loads does not, because threads that it starts later would inherit the pin.
+// Pins the calling thread to the first CPU of the list, where one was given. The thread that runs the steps
+// asks for it; one that only loads does not, because threads that it starts later would inherit the pin.
 void qr_workers_pin_caller(const struct qr_workers *w);
 
 // Sets flush-to-zero and denormals-are-zero for the calling thread, where the machine has them.

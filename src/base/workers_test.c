@@ -23,7 +23,8 @@ struct count_job {
 static void count_task(void *arg, int i, int worker)
 {
     struct count_job *j = arg;
-    if (worker < 0 || worker >= j->n_workers || atomic_fetch_add(&j->busy[worker], 1) != 0) atomic_fetch_add(&j->faults, 1);
+    if (worker < 0 || worker >= j->n_workers || atomic_fetch_add(&j->busy[worker], 1) != 0)
+        atomic_fetch_add(&j->faults, 1);
     atomic_fetch_add(&j->runs[i], 1);
     j->plain[i] += i + 1;
     atomic_fetch_sub(&j->busy[worker], 1);
@@ -82,7 +83,9 @@ QR_TEST(workers_null_runs_in_order_on_the_caller)
     assert_int_equal(qr_workers_count(NULL), 1);
 }
 
-struct meet_job { atomic_int here; };
+struct meet_job {
+    atomic_int here;
+};
 
 // Task 0 ends only when task 1 runs: they are on two threads at once.
 static void meet_task(void *arg, int i, int worker)
@@ -97,7 +100,8 @@ static void meet_task(void *arg, int i, int worker)
 QR_TEST(workers_run_tasks_side_by_side)
 {
     struct qr_workers *w = NULL;
-    assert_int_equal(qr_workers_new(&(struct qr_workers_conf){.n_threads = 2, .spin_us = 50}, &w, NULL), QR_OK);
+    assert_int_equal(qr_workers_new(&(struct qr_workers_conf){.n_threads = 2, .spin_us = 50}, &w, NULL),
+                     QR_OK);
     for (int r = 0; r < 50; r++) {
         struct meet_job j = {0};
         qr_workers_run(w, 2, meet_task, &j);
@@ -105,7 +109,9 @@ QR_TEST(workers_run_tasks_side_by_side)
     qr_workers_free(&w);
 }
 
-struct denormal_job { atomic_int kept; };
+struct denormal_job {
+    atomic_int kept;
+};
 
 static void denormal_task(void *arg, int i, int worker)
 {
@@ -121,7 +127,8 @@ QR_TEST(workers_flush_denormals)
 {
 #if defined(__x86_64__) || defined(__aarch64__)
     struct qr_workers *w = NULL;
-    assert_int_equal(qr_workers_new(&(struct qr_workers_conf){.n_threads = 3, .spin_us = 50}, &w, NULL), QR_OK);
+    assert_int_equal(qr_workers_new(&(struct qr_workers_conf){.n_threads = 3, .spin_us = 50}, &w, NULL),
+                     QR_OK);
     struct denormal_job j = {0};
     qr_workers_run(w, 300, denormal_task, &j);
     assert_int_equal(atomic_load(&j.kept), 0);

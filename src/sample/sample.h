@@ -4,9 +4,10 @@
  * Threads: one thread per sequence state at a time; different states at once.
  * Lifetime: _new when a sequence opens, _free when it closes.
  *
- * Order, as vLLM's: raw log-probabilities are read first (reports are of the raw distribution), then allowed ids,
- * bad words, min_tokens mask, logit bias, penalties (repetition, frequency, presence), temperature, min_p, top_k, top_p, draw.
- * Random numbers are counter-based on (seed, choice, position): the same token whatever shares the batch (DESIGN N5). */
+ * Order, as vLLM's: raw log-probabilities are read first (reports are of the raw distribution), then allowed
+ * ids, bad words, min_tokens mask, logit bias, penalties (repetition, frequency, presence), temperature,
+ * min_p, top_k, top_p, draw. Random numbers are counter-based on (seed, choice, position): the same token
+ * whatever shares the batch (DESIGN N5). */
 #ifndef QR_SAMPLE_SAMPLE_H
 #define QR_SAMPLE_SAMPLE_H
 
@@ -20,16 +21,20 @@
 struct qr_sampler;
 
 // ids[0..n_ids): prompt (n_prompt) and tokens generated before a preemption. sampling outlives the sampler.
-enum qr_status qr_sampler_new(const struct qr_sampling *sampling, int32_t choice, int32_t n_vocab, const int32_t *ids,
-                              int32_t n_prompt, int32_t n_ids, struct qr_sampler **out) QR_MUST_CHECK;
+enum qr_status qr_sampler_new(const struct qr_sampling *sampling, int32_t choice, int32_t n_vocab,
+                              const int32_t *ids, int32_t n_prompt, int32_t n_ids,
+                              struct qr_sampler **out) QR_MUST_CHECK;
 void qr_sampler_free(struct qr_sampler **s);
 
-// Chooses the token at position pos (>= n_prompt) and counts it. logits has n_vocab floats and is overwritten. work is the
-// caller's scratch of qr_sample_work_bytes(n_vocab). row gets token, logprob, rank; top (QR_LOGPROBS_MAX) the n_top largest.
-// logprob and rank are computed only if the request asks for logprobs.
-void qr_sampler_next(struct qr_sampler *s, int32_t pos, float *logits, void *work, struct qr_out_row *row, struct qr_top *top);
+// Chooses the token at position pos (>= n_prompt) and counts it. logits has n_vocab floats and is
+// overwritten. work is the caller's scratch of qr_sample_work_bytes(n_vocab). row gets token, logprob, rank;
+// top (QR_LOGPROBS_MAX) the n_top largest. logprob and rank are computed only if the request asks for
+// logprobs.
+void qr_sampler_next(struct qr_sampler *s, int32_t pos, float *logits, void *work, struct qr_out_row *row,
+                     struct qr_top *top);
 // Scores a given token: fills logprob, rank and top without choosing or counting.
-void qr_sample_score(const float *logits, int32_t n_vocab, int32_t token, int32_t n_top, void *work, struct qr_out_row *row, struct qr_top *top);
+void qr_sample_score(const float *logits, int32_t n_vocab, int32_t token, int32_t n_top, void *work,
+                     struct qr_out_row *row, struct qr_top *top);
 size_t qr_sample_work_bytes(int32_t n_vocab);
 // The prompt's id at position p, for scoring; -1 past the prompt.
 int32_t qr_sampler_prompt_id(const struct qr_sampler *s, int32_t p);
