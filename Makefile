@@ -33,6 +33,7 @@ include mk/setup.mk
 include mk/deps.mk
 include mk/rust.mk
 include mk/fuzz.mk
+include mk/kern.mk
 include mk/check.mk
 
 .DEFAULT_GOAL := help

@@ -1,0 +1,154 @@
+/* KV writes and attention: pages in any order, ragged lengths, every slot that no token owns a NaN. */
+#include <math.h>
+#include <string.h>
+
+#include "checkasm.h"
+#include "kern/kern.h"
+
+void check_kv_write(const struct ca_case *c);
+void check_attn(const struct ca_case *c);
+
+static enum qr_kvtype type_of(const struct ca_case *c)
+{
+    return strstr(c->name, "f32") ? QR_KV_F32 : QR_KV_BF16;
+}
+
+// A pool of n_blocks blocks with this head between two others, its table shuffled, all bytes ones: bf16 and
+// f32 NaN.
+static struct qr_kv_view draw_view(enum qr_kvtype type, int d, int block_size, int n_blocks)
+{
+    size_t head_bytes = qr_kv_unit_bytes(type, d) * (size_t)(block_size / QR_KV_UNIT);
+    struct qr_kv_view kv = {
+        .block_bytes = head_bytes * 3, .head_off = head_bytes, .block_size = block_size, .d = d};
+    uint32_t *table = ca_buf(sizeof *table * (size_t)n_blocks);
+    for (int i = 0; i < n_blocks; i++) {
+        int j = ca_below(i + 1);
+        table[i] = table[j];
+        table[j] = (uint32_t)i;
+    }
+    kv.table = table;
+    kv.pool = ca_buf64(kv.block_bytes * (size_t)n_blocks);
+    memset(kv.pool, 0xff, kv.block_bytes * (size_t)n_blocks);
+    return kv;
+}
+
+static const int head_sizes[] = {16, 32, 48, 64, 80, 96, 128, 192, 256};
+
+struct bench_write {
+    qr_kv_write_fn *fn;
+    struct qr_kv_view kv;
+    const float *k;
+    int pos;
+};
+
+static void bench_write(void *p)
+{
+    struct bench_write *b = p;
+    b->fn(&b->kv, b->pos++ % 64, b->k, b->k);
+}
+
+void check_kv_write(const struct ca_case *c)
+{
+    int d = head_sizes[ca_below(9)], block_size = 16 << ca_below(4), n = 2 * block_size;
+    struct qr_kv_view a = draw_view(type_of(c), d, block_size, 2), b = a;
+    size_t bytes = a.block_bytes * 2;
+    b.pool = ca_buf64(bytes);
+    memcpy(b.pool, a.pool, bytes);
+    float *k = ca_buf(sizeof *k * (size_t)d), *v = ca_buf(sizeof *v * (size_t)d);
+    for (int i = 0; i < 9; i++) {
+        int pos = ca_below(n);
+        ca_fill(k, (size_t)d);
+        ca_fill(v, (size_t)d);
+        ((qr_kv_write_fn *)c->ref)(&a, pos, k, v);
+        ((qr_kv_write_fn *)c->new)(&b, pos, k, v);
+    }
+    ca_equal_bytes("pool", a.pool, b.pool, bytes);
+    if (!ca_benching()) return;
+    struct bench_write be = {.fn = (qr_kv_write_fn *)c->new, .kv = draw_view(type_of(c), 64, 16, 4)};
+    float *src = ca_buf(sizeof *src * 64);
+    ca_fill_plain(src, 64, 1);
+    be.k = src;
+    ca_bench(bench_write, &be, 64 * 2 * 4, CA_GB);
+}
+
+static void fill_tokens(const struct ca_case *c, const struct qr_kv_view *kv, int n)
+{
+    struct qr_kern ref;
+    float k[256], v[256];
+    qr_kern_fill(&ref, 0);
+    for (int pos = 0; pos < n; pos++) {
+        ca_fill_plain(k, (size_t)kv->d, 3);
+        ca_fill_plain(v, (size_t)kv->d, 1);
+        (type_of(c) == QR_KV_F32 ? ref.kv_write_f32 : ref.kv_write_bf16)(kv, pos, k, v);
+    }
+}
+
+struct bench_attn {
+    qr_attn_fn *fn;
+    struct qr_attn a;
+    int n_seqs, at;
+    size_t seq_bytes;
+};
+
+static void bench_attn(void *p)
+{
+    struct bench_attn *b = p;
+    b->a.kv.head_off = (size_t)(b->at++ % b->n_seqs) * b->seq_bytes; // another sequence: cold memory
+    b->fn(&b->a);
+}
+
+// SmolLM2's shape (head 64, 3 query heads a KV head) on 300 tokens, over more KV than the caches hold.
+static void time_attn(const struct ca_case *c)
+{
+    bool prefill = strstr(c->name, "prefill");
+    enum qr_kvtype type = type_of(c);
+    int n = prefill ? 512 : 304, rows = prefill ? 16 : 1, n_blocks = n / 16;
+    size_t unit = qr_kv_unit_bytes(type, 64);
+    struct bench_attn b = {.fn = (qr_attn_fn *)c->new, .n_seqs = prefill ? 1 : 2048, .seq_bytes = unit};
+    uint32_t *table = ca_buf(sizeof *table * (size_t)n_blocks);
+    for (int i = 0; i < n_blocks; i++) table[i] = (uint32_t)i;
+    b.a = (struct qr_attn){
+        .n_group = 3, .scale = 0.125f, .pos0 = n - rows, .n_rows = rows, .ldq = 192, .ldo = 192};
+    b.a.kv = (struct qr_kv_view){
+        .block_bytes = unit * (size_t)b.n_seqs, .table = table, .block_size = 16, .d = 64};
+    b.a.kv.pool = ca_buf64(b.a.kv.block_bytes * (size_t)n_blocks);
+    memset(b.a.kv.pool, 0x3c, b.a.kv.block_bytes * (size_t)n_blocks);
+    float *q = ca_buf(sizeof *q * 16 * 192);
+    ca_fill_plain(q, 16 * 192, 1);
+    b.a.q = q;
+    b.a.out = ca_buf(sizeof *q * 16 * 192);
+    b.a.scratch = ca_buf64(QR_ATTN_SCRATCH(3, 64));
+    if (prefill)
+        ca_bench(bench_attn, &b, 4.0 * 64 * 3 * rows * n, CA_GFLOP);
+    else
+        ca_bench(bench_attn, &b, (double)unit * n_blocks, CA_GB);
+}
+
+void check_attn(const struct ca_case *c)
+{
+    int d = head_sizes[ca_below(9)], n_group = 1 + ca_below(ca_below(3) ? 4 : 16),
+        block_size = 16 << ca_below(4);
+    int rows = 1 + ca_below(QR_ATTN_ROWS_MAX), pos0 = ca_below(ca_below(4) ? 80 : 600), n = pos0 + rows;
+    struct qr_attn a = {.kv = draw_view(type_of(c), d, block_size, (n + block_size - 1) / block_size),
+                        .n_group = n_group,
+                        .scale = 1.0f / sqrtf((float)d),
+                        .pos0 = pos0,
+                        .n_rows = rows};
+    size_t width = (size_t)n_group * d;
+    a.ldq = width + (size_t)ca_below(9);
+    a.ldo = width + (size_t)ca_below(9);
+    fill_tokens(c, &a.kv, n);
+    float *q = ca_buf(sizeof *q * a.ldq * rows), *y0 = ca_buf(sizeof *y0 * a.ldo * rows);
+    float *y1 = ca_buf(sizeof *y1 * a.ldo * rows);
+    ca_fill_plain(q, a.ldq * rows, 3);
+    a.q = q;
+    a.scratch = ca_buf64(QR_ATTN_SCRATCH(n_group, d));
+    memset(a.scratch, 0xff, QR_ATTN_SCRATCH(n_group, d));
+    a.out = y0;
+    ((qr_attn_fn *)c->ref)(&a);
+    a.out = y1;
+    ((qr_attn_fn *)c->new)(&a);
+    ca_equal_f32("out", y0, y1, a.ldo * (size_t)rows, c->tol, 1); // gaps between rows hold the same bytes
+    if (ca_failed()) return;
+    if (ca_benching()) time_attn(c);
+}
