@@ -33,22 +33,25 @@ SIMD_INLINE size_t tile_bytes(struct tile_shape t, int rows, int k)
     return (size_t)rows * ((size_t)(k / t.group) * 4 + (size_t)(k / t.sub) * 4 + (size_t)k);
 }
 
-// Copies rows r0 .. r0 + rows - 1 of the activations.
-static void tile_fill(const struct qr_acts *a, struct tile_shape t, int r0, int rows, uint8_t *out)
+// Copies rows r0 .. r0 + rows - 1 of the activations. The shape is a constant at every call.
+SIMD_INLINE void tile_fill(const struct qr_acts *a, const struct tile_shape t, int r0, int rows, uint8_t *out)
 {
+    const int8_t *row0 = (const int8_t *)(a->a + (size_t)r0 * a->row_bytes);
+    const float *scale0 = a->scale + (size_t)r0 * a->ld_scale;
+    const int32_t *sum0 = a->sum + (size_t)r0 * a->ld_sum;
     for (int at = 0; at < a->k; at += t.sub) {
+        const float *scale = scale0 + at / t.group;
         if (at % t.group == 0) {
-            for (int r = 0; r < rows; r++)
-                ((float *)out)[r] = a->scale[(size_t)(r0 + r) * a->ld_scale + at / t.group];
+            for (int r = 0; r < rows; r++) ((float *)out)[r] = scale[r * a->ld_scale];
             out += 4 * rows;
         }
         for (int r = 0; r < rows; r++) {
-            const int8_t *x = (const int8_t *)(a->a + (size_t)(r0 + r) * a->row_bytes) + at;
+            const int8_t *x = row0 + r * a->row_bytes + at;
             int32_t sum = 0;
-            if (t.sub == 32) sum = a->sum[(size_t)(r0 + r) * a->ld_sum + at / 32];
+            if (t.sub == 32) sum = sum0[r * a->ld_sum + at / 32];
             else
                 for (int i = 0; i < t.sub; i++) sum += x[i];
-            if (t.corr_f32) ((float *)out)[r] = (float)sum * a->scale[(size_t)(r0 + r) * a->ld_scale + at / t.group];
+            if (t.corr_f32) ((float *)out)[r] = (float)sum * scale[r * a->ld_scale];
             else ((int32_t *)out)[r] = t.corr_mul * sum;
             __builtin_memcpy(out + 4 * rows + r * t.sub, x, t.sub);
         }
@@ -71,74 +74,77 @@ SIMD_INLINE void put(const struct qr_gemm *g, int r, int panel, int h, vf acc)
     for (int i = 0; i < g->w->n - out; i++) gemm_store(g, r, out + i, lane[i]);
 }
 
-/* Exact dots of weight quads w (four k a lane, one byte each) with x, added to init.
- * dot_u4: 8 quads of 0..15. dot_u6: 4 quads of 0..63. dot_i8: 8 quads as weights_i8 prepared them. */
+/* Exact dots of weight quads w (four k a lane, one byte each) with n rows x, `stride` bytes apart, added to dot[].
+ * dots_u4: 8 quads of 0..15. dots_u6: 4 quads of 0..63. dots_i8: 8 quads as weights_i8 prepared them. */
+#define CHAINS 4 // rows at once: their sums are independent, so that they hide each other's latency
+#define CHAINS_OF(R) ((R) < CHAINS ? (R) : CHAINS)
+#define FOR_CHAINS(r0, R) _Pragma("GCC unroll 4") for (int r0 = 0; r0 < (R); r0 += CHAINS)
+#define FOR_ROWS(r, n) _Pragma("GCC unroll 16") for (int r = 0; r < (n); r++)
+
 #if defined(__AVX512VNNI__)
 #define CORR_I8 -128 // weights_i8 adds 128
 SIMD_INLINE vi weights_i8(vi w) { return vi_xor(w, vi_set1((int)0x80808080)); }
-SIMD_INLINE vi dot_quads(const vi *w, int n, const int8_t *x, vi init)
+SIMD_INLINE void dot_quads(const vi *w, const int n_quads, const int8_t *x, const int stride, const int n, vi *dot)
 {
 #pragma GCC unroll 8
-    for (int i = 0; i < n; i++) init = _mm512_dpbusd_epi32(init, w[i], vi_bcst(x + 4 * i));
-    return init;
+    for (int i = 0; i < n_quads; i++)
+        FOR_ROWS(r, n) dot[r] = _mm512_dpbusd_epi32(dot[r], w[i], vi_bcst(x + r * stride + 4 * i));
 }
-SIMD_INLINE vi dot_u4(const vi *w, const int8_t *x, vi init) { return dot_quads(w, 8, x, init); }
-SIMD_INLINE vi dot_u6(const vi *w, const int8_t *x, vi init) { return dot_quads(w, 4, x, init); }
-SIMD_INLINE vi dot_i8(const vi *w, const int8_t *x, vi init) { return dot_quads(w, 8, x, init); }
+#define dots_u4(w, x, stride, n, dot) dot_quads(w, 8, x, stride, n, dot)
+#define dots_u6(w, x, stride, n, dot) dot_quads(w, 4, x, stride, n, dot)
+#define dots_i8(w, x, stride, n, dot) dot_quads(w, 8, x, stride, n, dot)
+
 #else
 #define CORR_I8 0
+SIMD_INLINE vi weights_i8(vi w) { return w; }
 #if VL == 16
 SIMD_INLINE vi maddubs(vi u8, vi i8) { return _mm512_maddubs_epi16(u8, i8); }
 SIMD_INLINE vi add16(vi a, vi b) { return _mm512_add_epi16(a, b); }
 SIMD_INLINE vi madd(vi a, vi b) { return _mm512_madd_epi16(a, b); }
 SIMD_INLINE vi even16(vi a) { return _mm512_srai_epi16(_mm512_slli_epi16(a, 8), 8); }
 SIMD_INLINE vi odd16(vi a) { return _mm512_srai_epi16(a, 8); }
+// AVX-512 has no vpsignb: even and odd bytes are widened instead.
+SIMD_INLINE vi dot_i8_quad(vi w, vi x) { return vi_add(madd(even16(w), even16(x)), madd(odd16(w), odd16(x))); }
 #else
 SIMD_INLINE vi maddubs(vi u8, vi i8) { return _mm256_maddubs_epi16(u8, i8); }
 SIMD_INLINE vi add16(vi a, vi b) { return _mm256_add_epi16(a, b); }
 SIMD_INLINE vi madd(vi a, vi b) { return _mm256_madd_epi16(a, b); }
+// |w| <= 128 as unsigned, its sign moved to x, whose least value is -127: a pair stays below 2^15.
+SIMD_INLINE vi dot_i8_quad(vi w, vi x)
+{
+    return madd(maddubs(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)), vi_set1(0x00010001));
+}
 #endif
-// Eight products of pairs of at most 2 * 15 * 127 stay below 2^15: one widening serves the group.
-SIMD_INLINE vi dot_u4(const vi *w, const int8_t *x, vi init)
+// Eight pairs of at most 2 * 15 * 127 stay below 2^15 together: one widening serves the group.
+SIMD_INLINE vi dot_u4(const vi *w, const int8_t *x)
 {
     vi sum = maddubs(w[0], vi_bcst(x));
 #pragma GCC unroll 8
     for (int i = 1; i < 8; i++) sum = add16(sum, maddubs(w[i], vi_bcst(x + 4 * i)));
-    return vi_add(init, madd(sum, vi_set1(0x00010001)));
+    return madd(sum, vi_set1(0x00010001));
 }
-// Two pairs of at most 2 * 63 * 127 stay below 2^15.
-SIMD_INLINE vi dot_u6(const vi *w, const int8_t *x, vi init)
+// Two pairs of at most 2 * 63 * 127 stay below 2^15 together.
+SIMD_INLINE vi dot_u6(const vi *w, const int8_t *x)
 {
-    vi ones = vi_set1(0x00010001);
     vi lo = add16(maddubs(w[0], vi_bcst(x)), maddubs(w[1], vi_bcst(x + 4)));
     vi hi = add16(maddubs(w[2], vi_bcst(x + 8)), maddubs(w[3], vi_bcst(x + 12)));
-    return vi_add(init, vi_add(madd(lo, ones), madd(hi, ones)));
+    return vi_add(madd(lo, vi_set1(0x00010001)), madd(hi, vi_set1(0x00010001)));
 }
-SIMD_INLINE vi weights_i8(vi w) { return w; }
-#if VL == 16
-// AVX-512 has no vpsignb: even and odd bytes are widened instead.
-SIMD_INLINE vi dot_i8(const vi *w, const int8_t *x, vi init)
+SIMD_INLINE vi dot_i8(const vi *w, const int8_t *x)
 {
+    vi sum = dot_i8_quad(w[0], vi_bcst(x));
 #pragma GCC unroll 8
-    for (int i = 0; i < 8; i++) {
-        vi v = vi_bcst(x + 4 * i);
-        init = vi_add(init, vi_add(madd(even16(w[i]), even16(v)), madd(odd16(w[i]), odd16(v))));
-    }
-    return init;
+    for (int i = 1; i < 8; i++) sum = vi_add(sum, dot_i8_quad(w[i], vi_bcst(x + 4 * i)));
+    return sum;
 }
-#else
-// |w| <= 128 as unsigned, the sign moved to x, whose least value is -127: pairs stay below 2^15.
-SIMD_INLINE vi dot_i8(const vi *w, const int8_t *x, vi init)
-{
-    vi ones = vi_set1(0x00010001);
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++) {
-        vi v = _mm256_sign_epi8(vi_bcst(x + 4 * i), w[i]);
-        init = vi_add(init, madd(maddubs(_mm256_abs_epi8(w[i]), v), ones));
+#define DOT_ROWS(one)                                                                                        \
+    SIMD_INLINE void dots_##one(const vi *w, const int8_t *x, const int stride, const int n, vi *dot)        \
+    {                                                                                                        \
+        FOR_ROWS(r, n) dot[r] = vi_add(dot[r], dot_##one(w, x + r * stride));                                \
     }
-    return init;
-}
-#endif
+DOT_ROWS(u4)
+DOT_ROWS(u6)
+DOT_ROWS(i8)
 #endif
 
 // Eight quads from four vectors of nibbles; q is at half h.
@@ -161,8 +167,7 @@ SIMD_INLINE void fetch(const void *rec, int bytes, int rows, int h)
     for (int i = 0; i < bytes; i += 64) _mm_prefetch((const char *)rec + AHEAD + i, _MM_HINT_T0);
 }
 
-#define UNROLL_ROWS _Pragma("GCC unroll 16")
-
+// Micro-kernels: R rows (a constant) of the tile against half h of the panel.
 SIMD_INLINE void micro_u4g32(const uint8_t *panel, int k, const uint8_t *tile, const int R, int h, vf *acc)
 {
     const struct qr_u4g32 *rec = (const struct qr_u4g32 *)panel;
@@ -171,10 +176,14 @@ SIMD_INLINE void micro_u4g32(const uint8_t *panel, int k, const uint8_t *tile, c
         fetch(rec, sizeof *rec, R, h);
         nibbles(&rec->q[0][h * VL][0], w);
         vf d = vf_of_f16(rec->d + h * VL);
-        UNROLL_ROWS for (int r = 0; r < R; r++)
+        FOR_CHAINS(r0, R)
         {
-            vi dot = dot_u4(w, (const int8_t *)tile + R * 8 + r * 32, vi_bcst(tile + R * 4 + r * 4));
-            acc[r] = vf_fma(vf_of_vi(dot), vf_mul(d, vf_set1(((const float *)tile)[r])), acc[r]);
+            vi dot[CHAINS];
+            const float *scale = (const float *)tile + r0;
+            FOR_ROWS(r, CHAINS_OF(R)) dot[r] = vi_bcst(scale + R + r);
+            dots_u4(w, (const int8_t *)tile + R * 8 + r0 * 32, 32, CHAINS_OF(R), dot);
+            FOR_ROWS(r, CHAINS_OF(R))
+                acc[r0 + r] = vf_fma(vf_of_vi(dot[r]), vf_mul(d, vf_set1(scale[r])), acc[r0 + r]);
         }
     }
 }
@@ -187,11 +196,17 @@ SIMD_INLINE void micro_u4g32m(const uint8_t *panel, int k, const uint8_t *tile, 
         fetch(rec, sizeof *rec, R, h);
         nibbles(&rec->q[0][h * VL][0], w);
         vf d = vf_of_f16(rec->d + h * VL), m = vf_of_f16(rec->m + h * VL);
-        UNROLL_ROWS for (int r = 0; r < R; r++)
+        FOR_CHAINS(r0, R)
         {
-            vi dot = dot_u4(w, (const int8_t *)tile + R * 8 + r * 32, vi_zero());
-            acc[r] = vf_fma(vf_of_vi(dot), vf_mul(d, vf_set1(((const float *)tile)[r])), acc[r]);
-            acc[r] = vf_fma(m, vf_set1(((const float *)tile)[R + r]), acc[r]);
+            vi dot[CHAINS];
+            const float *scale = (const float *)tile + r0;
+            FOR_ROWS(r, CHAINS_OF(R)) dot[r] = vi_zero();
+            dots_u4(w, (const int8_t *)tile + R * 8 + r0 * 32, 32, CHAINS_OF(R), dot);
+            FOR_ROWS(r, CHAINS_OF(R))
+            {
+                vf sum = vf_fma(vf_of_vi(dot[r]), vf_mul(d, vf_set1(scale[r])), acc[r0 + r]);
+                acc[r0 + r] = vf_fma(m, vf_set1(scale[R + r]), sum);
+            }
         }
     }
 }
@@ -205,10 +220,14 @@ SIMD_INLINE void micro_i8g32(const uint8_t *panel, int k, const uint8_t *tile, c
 #pragma GCC unroll 8
         for (int i = 0; i < 8; i++) w[i] = weights_i8(vi_load(&rec->q[i][h * VL][0]));
         vf d = vf_of_f16(rec->d + h * VL);
-        UNROLL_ROWS for (int r = 0; r < R; r++)
+        FOR_CHAINS(r0, R)
         {
-            vi dot = dot_i8(w, (const int8_t *)tile + R * 8 + r * 32, vi_bcst(tile + R * 4 + r * 4));
-            acc[r] = vf_fma(vf_of_vi(dot), vf_mul(d, vf_set1(((const float *)tile)[r])), acc[r]);
+            vi dot[CHAINS];
+            const float *scale = (const float *)tile + r0;
+            FOR_ROWS(r, CHAINS_OF(R)) dot[r] = vi_bcst(scale + R + r);
+            dots_i8(w, (const int8_t *)tile + R * 8 + r0 * 32, 32, CHAINS_OF(R), dot);
+            FOR_ROWS(r, CHAINS_OF(R))
+                acc[r0 + r] = vf_fma(vf_of_vi(dot[r]), vf_mul(d, vf_set1(scale[r])), acc[r0 + r]);
         }
     }
 }
@@ -220,25 +239,30 @@ SIMD_INLINE void micro_u4k(const uint8_t *panel, int k, const uint8_t *tile, con
         vi dot[ROWS_MAX], min[ROWS_MAX];
         const float *scale = (const float *)tile;
         tile += R * 4;
-        UNROLL_ROWS for (int r = 0; r < R; r++) dot[r] = min[r] = vi_zero();
+        FOR_ROWS(r, R) dot[r] = min[r] = vi_zero();
         for (int s = 0; s < 8; s++, tile += R * 36) {
             vi w[8];
             fetch(rec->q[s], sizeof rec->q[s] + 40, R, h);
             nibbles(&rec->q[s][0][h * VL][0], w);
             vi sc = vi_of_u8(rec->sc[s] + h * VL), mn = vi_of_u8(rec->mn[s] + h * VL);
-            UNROLL_ROWS for (int r = 0; r < R; r++)
+            FOR_CHAINS(r0, R)
             {
-                vi part = dot_u4(w, (const int8_t *)tile + R * 4 + r * 32, vi_zero());
-                dot[r] = vi_add(dot[r], vi_mul(part, sc));
-                min[r] = vi_add(min[r], vi_mul(mn, vi_bcst(tile + r * 4)));
+                vi part[CHAINS];
+                FOR_ROWS(r, CHAINS_OF(R)) part[r] = vi_zero();
+                dots_u4(w, (const int8_t *)tile + R * 4 + r0 * 32, 32, CHAINS_OF(R), part);
+                FOR_ROWS(r, CHAINS_OF(R))
+                {
+                    dot[r0 + r] = vi_add(dot[r0 + r], vi_mul(part[r], sc));
+                    min[r0 + r] = vi_add(min[r0 + r], vi_mul(mn, vi_bcst(tile + (r0 + r) * 4)));
+                }
             }
         }
         vf d = vf_of_f16(rec->d + h * VL), dmin = vf_of_f16(rec->dmin + h * VL);
-        UNROLL_ROWS for (int r = 0; r < R; r++)
+        FOR_ROWS(r, R)
         {
             vf s = vf_set1(scale[r]);
-            acc[r] = vf_fma(vf_of_vi(dot[r]), vf_mul(d, s), acc[r]);
-            acc[r] = vf_fnma(vf_of_vi(min[r]), vf_mul(dmin, s), acc[r]);
+            vf sum = vf_fma(vf_of_vi(dot[r]), vf_mul(d, s), acc[r]);
+            acc[r] = vf_fnma(vf_of_vi(min[r]), vf_mul(dmin, s), sum);
         }
     }
 }
@@ -251,7 +275,7 @@ SIMD_INLINE void micro_i6g16(const uint8_t *panel, int k, const uint8_t *tile, c
         vi dot[ROWS_MAX];
         const float *scale = (const float *)tile;
         tile += R * 4;
-        UNROLL_ROWS for (int r = 0; r < R; r++) dot[r] = vi_zero();
+        FOR_ROWS(r, R) dot[r] = vi_zero();
         for (int s = 0; s < 16; s++, tile += R * 20) {
             const struct qr_i6sub *q = &rec->q[s];
             fetch(q, sizeof *q + 18, R, h);
@@ -261,22 +285,25 @@ SIMD_INLINE void micro_i6g16(const uint8_t *panel, int k, const uint8_t *tile, c
                        vi_or(vi_and(lo1, low), vi_and(hi, high)),
                        vi_or(vi_and(vi_srl(lo1, 4), low), vi_and(vi_srl(hi, 2), high))};
             vi sc = vi_of_i8(rec->sc[s] + h * VL);
-            UNROLL_ROWS for (int r = 0; r < R; r++)
+            FOR_CHAINS(r0, R)
             {
-                vi part = dot_u6(w, (const int8_t *)tile + R * 4 + r * 16, vi_bcst(tile + r * 4));
-                dot[r] = vi_add(dot[r], vi_mul(part, sc));
+                vi part[CHAINS];
+                FOR_ROWS(r, CHAINS_OF(R)) part[r] = vi_bcst(tile + (r0 + r) * 4);
+                dots_u6(w, (const int8_t *)tile + R * 4 + r0 * 16, 16, CHAINS_OF(R), part);
+                FOR_ROWS(r, CHAINS_OF(R)) dot[r0 + r] = vi_add(dot[r0 + r], vi_mul(part[r], sc));
             }
         }
         vf d = vf_of_f16(rec->d + h * VL);
-        UNROLL_ROWS for (int r = 0; r < R; r++)
-            acc[r] = vf_fma(vf_of_vi(dot[r]), vf_mul(d, vf_set1(scale[r])), acc[r]);
+        FOR_ROWS(r, R) acc[r] = vf_fma(vf_of_vi(dot[r]), vf_mul(d, vf_set1(scale[r])), acc[r]);
     }
 }
 
 typedef void micro_fn(const struct qr_gemm *g, int panel, int r0, const uint8_t *tile);
+typedef void fill_fn(const struct qr_acts *a, int r0, int rows, uint8_t *out);
 
 // micro[i] takes 1 << i rows, up to rows_max.
-static void gemm_d(const struct qr_gemm *g, struct tile_shape shape, micro_fn *const *micro, int rows_max)
+static void gemm_d(const struct qr_gemm *g, struct tile_shape shape, fill_fn *fill, micro_fn *const *micro,
+                   int rows_max)
 {
     int m = g->acts->m, k = g->w->k;
     for (int block = 0; block < m; block += ROWS_BLOCK) {
@@ -284,7 +311,7 @@ static void gemm_d(const struct qr_gemm *g, struct tile_shape shape, micro_fn *c
         uint8_t *tile = g->scratch;
         for (int r = block, n = rows_max; r < end; r += n, tile += tile_bytes(shape, n, k)) {
             while (n > end - r) n /= 2;
-            tile_fill(g->acts, shape, r, n, tile);
+            fill(g->acts, r, n, tile);
         }
         for (int p = g->panel0; p < g->panel1; p++) {
             tile = g->scratch;
@@ -303,18 +330,22 @@ static void gemm_d(const struct qr_gemm *g, struct tile_shape shape, micro_fn *c
         const uint8_t *p = g->w->data + (size_t)panel * g->w->panel_bytes;                                   \
         for (int h = 0; h < HALVES; h++) {                                                                   \
             vf acc[R];                                                                                       \
-            UNROLL_ROWS for (int r = 0; r < R; r++) acc[r] = vf_zero();                                      \
+            FOR_ROWS(r, R) acc[r] = vf_zero();                                                               \
             micro_##fmt(p, g->w->k, tile, R, h, acc);                                                        \
-            UNROLL_ROWS for (int r = 0; r < R; r++) put(g, r0 + r, panel, h, acc[r]);                        \
+            FOR_ROWS(r, R) put(g, r0 + r, panel, h, acc[r]);                                                 \
         }                                                                                                    \
     }
 
 // The kernel of a format: micro-kernels of 1, 2, 4 and, where registers allow, more rows.
 #define KERNEL(fmt, ...)                                                                                     \
+    static void fill_##fmt(const struct qr_acts *a, int r0, int rows, uint8_t *out)                          \
+    {                                                                                                        \
+        tile_fill(a, shape_##fmt, r0, rows, out);                                                            \
+    }                                                                                                        \
     void GEMM_NAME_(d_##fmt)(const struct qr_gemm *g)                                                         \
     {                                                                                                        \
         static micro_fn *const micro[] = {__VA_ARGS__};                                                      \
-        gemm_d(g, shape_##fmt, micro, 1 << (sizeof micro / sizeof *micro - 1));                              \
+        gemm_d(g, shape_##fmt, fill_##fmt, micro, 1 << (sizeof micro / sizeof *micro - 1));                  \
     }
 #define KERNEL_4(fmt)                                                                                        \
     MICRO(fmt, 1)                                                                                            \
