@@ -1,0 +1,394 @@
+#include "model/layers.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+
+#define ROWS_PER_TASK 4 // of row-wise work: about a microsecond a row
+#define TASKS_PER_WORKER                                                                                     \
+    6 // of a product: enough that a stolen core delays little, few enough that claims cost nothing
+#define LOGIT_COLUMNS 2048 // of a task that puts logits in place
+
+static int div_up(int a, int b)
+{
+    return (a + b - 1) / b;
+}
+
+/* ==== Inputs of products. ==== */
+
+static unsigned kinds_of(const struct forward_group *g, const struct layers_linears *l)
+{
+    unsigned kinds = 0;
+    for (int i = 0; i < l->n; i++) kinds |= 1u << qr_akind_of(g->cls, l->lin[i]->w.fmt);
+    return kinds;
+}
+
+static void lay_out_acts(struct qr_forward *f, const struct layers_linears *l)
+{
+    for (int i = 0; i < f->n_groups; i++) {
+        struct forward_group *g = &f->groups[i];
+        unsigned kinds = g->n > 0 ? kinds_of(g, l) : 0;
+        for (int kind = 0; kind < QR_A_COUNT; kind++)
+            if (kinds >> kind & 1)
+                qr_acts_init(&g->acts[kind], (enum qr_akind)kind, g->n, l->lin[0]->w.k, g->acts_mem[kind]);
+    }
+}
+
+static void set_input(struct qr_forward *f, const struct layers_linears *l, int row, const float *x)
+{
+    const struct forward_group *g = forward_group_of(f, row);
+    unsigned kinds = kinds_of(g, l);
+    for (int kind = 0; kind < QR_A_COUNT; kind++)
+        if (kinds >> kind & 1) qr_acts_set_row(&g->acts[kind], row - g->row0, x);
+}
+
+/* ==== Row-wise phases. ==== */
+
+struct rows_task {
+    struct qr_forward *f;
+    const float *weight;
+    const struct layers_linears *next;
+    int n_rows;
+};
+
+static void run_rows(struct qr_forward *f, qr_task_fn *fn, struct rows_task *t)
+{
+    t->f = f;
+    t->n_rows = f->n_rows;
+    qr_workers_run(f->workers, div_up(f->n_rows, ROWS_PER_TASK), fn, t);
+}
+
+static int rows_end(const struct rows_task *t, int i_task)
+{
+    int end = (i_task + 1) * ROWS_PER_TASK;
+    return end < t->n_rows ? end : t->n_rows;
+}
+
+static void embed_task(void *arg, int i_task, int i_worker)
+{
+    const struct rows_task *t = arg;
+    struct qr_forward *f = t->f;
+    const struct model_config *c = &f->m->cfg;
+    for (int r = i_task * ROWS_PER_TASK; r < rows_end(t, i_task); r++) {
+        qr_wmat_row(&f->m->embd.w, f->row_id[r], f->x + (size_t)r * (size_t)c->d_model);
+        model_rope_row(f->m->inv_freq, c->d_rot, f->row_pos[r], f->cs + (size_t)r * (size_t)c->d_rot);
+    }
+}
+
+void layers_embed(struct qr_forward *f)
+{
+    struct rows_task t = {0};
+    run_rows(f, embed_task, &t);
+}
+
+static void norm_task(void *arg, int i_task, int i_worker)
+{
+    const struct rows_task *t = arg;
+    struct qr_forward *f = t->f;
+    int d = f->m->cfg.d_model;
+    float *y = forward_scratch(f, i_worker); // (d_model)
+    for (int r = i_task * ROWS_PER_TASK; r < rows_end(t, i_task); r++) {
+        f->kern->rmsnorm(f->x + (size_t)r * (size_t)d, t->weight, f->m->cfg.rms_eps, d, y);
+        set_input(f, t->next, r, y);
+    }
+}
+
+void layers_norm(struct qr_forward *f, const float *weight, const struct layers_linears *next)
+{
+    struct rows_task t = {.weight = weight, .next = next};
+    lay_out_acts(f, next);
+    run_rows(f, norm_task, &t);
+}
+
+static void swiglu_task(void *arg, int i_task, int i_worker)
+{
+    const struct rows_task *t = arg;
+    struct qr_forward *f = t->f;
+    int n = f->m->cfg.d_ff;
+    float *y = forward_scratch(f, i_worker); // (d_ff)
+    for (int r = i_task * ROWS_PER_TASK; r < rows_end(t, i_task); r++) {
+        const float *gate = f->ffn + (size_t)r * (size_t)f->ld_ffn;
+        f->kern->swiglu(gate, gate + n, n, y);
+        set_input(f, t->next, r, y);
+    }
+}
+
+void layers_swiglu(struct qr_forward *f, const struct model_linear *next)
+{
+    struct layers_linears l = {1, {next}};
+    struct rows_task t = {.next = &l};
+    lay_out_acts(f, &l);
+    run_rows(f, swiglu_task, &t);
+}
+
+/* ==== Products. ==== */
+
+// Consecutive tasks over the panels of one linear for one class.
+struct product_span {
+    const struct forward_group *g;
+    const struct model_linear *lin;
+    float *y;
+    int first_task, panels_per_task;
+};
+
+struct product {
+    struct qr_forward *f;
+    int ldy;
+    bool add;
+    int n_spans;
+    struct product_span spans[LAYERS_LINEARS_MAX * FORWARD_GROUPS_MAX];
+};
+
+static void product_task(void *arg, int i_task, int i_worker)
+{
+    const struct product *p = arg;
+    int s = p->n_spans - 1;
+    while (p->spans[s].first_task > i_task) s--;
+    const struct product_span *span = &p->spans[s];
+    const struct qr_wmat *w = &span->lin->w;
+    struct qr_gemm g = {
+        .w = w,
+        .panel0 = (i_task - span->first_task) * span->panels_per_task,
+        .acts = &span->g->acts[qr_akind_of(span->g->cls, w->fmt)],
+        .y = span->y,
+        .ldy = (size_t)p->ldy,
+        .bias = span->lin->bias,
+        .add = p->add,
+        .scratch = forward_scratch(p->f, i_worker),
+    };
+    g.panel1 =
+        g.panel0 + span->panels_per_task < w->n_panels ? g.panel0 + span->panels_per_task : w->n_panels;
+    span->g->gemm[w->fmt]->fn(&g);
+}
+
+static int total_panels(const struct layers_linears *l)
+{
+    int n = 0;
+    for (int i = 0; i < l->n; i++) n += l->lin[i]->w.n_panels;
+    return n;
+}
+
+void layers_linear(struct qr_forward *f, const struct layers_linears *l, float *y, int ldy, bool add)
+{
+    struct product p = {.f = f, .ldy = ldy, .add = add};
+    int n_tasks = 0;
+    int per_task = div_up(total_panels(l), f->n_workers * TASKS_PER_WORKER);
+    for (int i = f->n_groups - 1; i >= 0; i--) { // prompt rows first: their tasks are the longest
+        const struct forward_group *g = &f->groups[i];
+        int column = 0;
+        for (int j = 0; g->n > 0 && j < l->n; j++) {
+            p.spans[p.n_spans++] = (struct product_span){
+                g, l->lin[j], y + (size_t)g->row0 * (size_t)ldy + column, n_tasks, per_task};
+            n_tasks += div_up(l->lin[j]->w.n_panels, per_task);
+            column += l->lin[j]->w.n;
+        }
+    }
+    qr_workers_run(f->workers, n_tasks, product_task, &p);
+}
+
+/* ==== Attention. ==== */
+
+struct attention {
+    struct qr_forward *f;
+    const struct forward_tile *tiles;
+    size_t layer_off;  // of the layer within a block
+    size_t head_bytes; // of one head within a block
+    struct layers_linears next;
+};
+
+static struct qr_kv_view view_of(const struct attention *a, const struct forward_tile *t, int head)
+{
+    const struct qr_forward *f = a->f;
+    return (struct qr_kv_view){
+        .pool = f->pool,
+        .block_bytes = f->block_bytes,
+        .head_off = a->layer_off + (size_t)head * a->head_bytes,
+        .table = qr_batch_table(f->batch) + qr_batch_seqs(f->batch)[t->i_seq].first_block,
+        .block_size = f->block_size,
+        .d = f->m->cfg.head_dim,
+    };
+}
+
+// Rotates Q and K of one KV head in the rows of a tile and writes K and V to the pages.
+static void rotate_and_write(const struct attention *a, const struct forward_tile *t, int head)
+{
+    struct qr_forward *f = a->f;
+    const struct model_config *c = &f->m->cfg;
+    struct qr_kv_view view = view_of(a, t, head);
+    int d = c->head_dim, n_group = c->n_heads / c->n_kv_heads;
+    void (*rope)(float *, const float *, int) = c->rope_neox ? f->kern->rope_neox : f->kern->rope_norm;
+    qr_kv_write_fn *write = f->m->info.kvtype == QR_KV_F32 ? f->kern->kv_write_f32 : f->kern->kv_write_bf16;
+    for (int i = 0; i < t->n; i++) {
+        int row = forward_row(&f->seqs[t->i_seq], t->pos0 + i - qr_batch_seqs(f->batch)[t->i_seq].pos0);
+        float *q = f->qkv + (size_t)row * (size_t)f->ld_qkv, *k = q + c->n_heads * d + head * d,
+              *v = k + c->n_kv_heads * d;
+        const float *cs = f->cs + (size_t)row * (size_t)c->d_rot;
+        for (int g = 0; g < n_group; g++) rope(q + (head * n_group + g) * d, cs, c->d_rot);
+        rope(k, cs, c->d_rot);
+        write(&view, t->pos0 + i, k, v);
+    }
+}
+
+static void write_task(void *arg, int i_task, int i_worker)
+{
+    const struct attention *a = arg;
+    int n_kv = a->f->m->cfg.n_kv_heads;
+    rotate_and_write(a, &a->tiles[i_task / n_kv], i_task % n_kv);
+}
+
+static void attend_task(void *arg, int i_task, int i_worker)
+{
+    const struct attention *a = arg;
+    struct qr_forward *f = a->f;
+    const struct model_config *c = &f->m->cfg;
+    int head = i_task % c->n_kv_heads, n_group = c->n_heads / c->n_kv_heads;
+    const struct forward_tile *t = &a->tiles[i_task / c->n_kv_heads];
+    if (t->writes) rotate_and_write(a, t, head);
+    size_t column = (size_t)head * (size_t)n_group * (size_t)c->head_dim;
+    struct qr_attn attn = {
+        .kv = view_of(a, t, head),
+        .n_group = n_group,
+        .scale = 1.0f / sqrtf((float)c->head_dim),
+        .pos0 = t->pos0,
+        .n_rows = t->n,
+        .q = f->qkv + (size_t)t->row0 * (size_t)f->ld_qkv + column,
+        .ldq = (size_t)f->ld_qkv,
+        .out = f->att + (size_t)t->row0 * (size_t)f->ld_att + column,
+        .ldo = (size_t)f->ld_att,
+        .scratch = forward_scratch(f, i_worker),
+    };
+    bool f32 = f->m->info.kvtype == QR_KV_F32;
+    if (t->decode)
+        (f32 ? f->kern->attn_decode_f32 : f->kern->attn_decode_bf16)(&attn);
+    else
+        (f32 ? f->kern->attn_prefill_f32 : f->kern->attn_prefill_bf16)(&attn);
+    // Whoever finishes the last head of a row stores the row for the product that follows: one barrier less.
+    for (int r = t->row0; r < t->row0 + t->n; r++)
+        if (atomic_fetch_sub_explicit(&f->heads_left[r], 1, memory_order_acq_rel) == 1)
+            set_input(f, &a->next, r, f->att + (size_t)r * (size_t)f->ld_att);
+}
+
+void layers_attention(struct qr_forward *f, int i_layer, const struct model_linear *next)
+{
+    const struct model_config *c = &f->m->cfg;
+    size_t head_bytes =
+        (size_t)(f->block_size / QR_KV_UNIT) * qr_kv_unit_bytes(f->m->info.kvtype, c->head_dim);
+    struct attention a = {
+        .f = f,
+        .tiles = f->writes,
+        .layer_off = (size_t)i_layer * (size_t)c->n_kv_heads * head_bytes,
+        .head_bytes = head_bytes,
+        .next = {1, {next}},
+    };
+    lay_out_acts(f, &a.next);
+    for (int r = 0; r < f->n_rows; r++)
+        atomic_store_explicit(&f->heads_left[r], c->n_kv_heads, memory_order_relaxed);
+    if (f->n_writes) qr_workers_run(f->workers, f->n_writes * c->n_kv_heads, write_task, &a);
+    a.tiles = f->attends;
+    qr_workers_run(f->workers, f->n_attends * c->n_kv_heads, attend_task, &a);
+}
+
+/* ==== The decoder layer. ==== */
+
+enum qr_status layers_bind_decoder(struct weights *w, struct qr_model *m, int i, enum weights_need qkv_bias)
+{
+    const struct model_config *c = &m->cfg;
+    struct model_layer *l = &m->layers[i];
+    int n_q = c->n_heads * c->head_dim, n_kv = c->n_kv_heads * c->head_dim;
+    const struct {
+        const char *name;
+        struct model_linear *lin;
+        int n, k;
+        enum weights_need bias;
+    } linears[] = {
+        {"attn_q", &l->q, n_q, c->d_model, qkv_bias},
+        {"attn_k", &l->k, n_kv, c->d_model, qkv_bias},
+        {"attn_v", &l->v, n_kv, c->d_model, qkv_bias},
+        {"attn_output", &l->o, c->d_model, n_q, WEIGHTS_OPTIONAL},
+        {"ffn_gate", &l->gate, c->d_ff, c->d_model, WEIGHTS_OPTIONAL},
+        {"ffn_up", &l->up, c->d_ff, c->d_model, WEIGHTS_OPTIONAL},
+        {"ffn_down", &l->down, c->d_model, c->d_ff, WEIGHTS_OPTIONAL},
+    };
+    char name[64];
+    enum qr_status st;
+    for (size_t j = 0; j < sizeof linears / sizeof *linears; j++) {
+        snprintf(name, sizeof name, "blk.%d.%s", i, linears[j].name);
+        if ((st = weights_linear(w, linears[j].lin, name, linears[j].n, linears[j].k, linears[j].bias)))
+            return st;
+    }
+    snprintf(name, sizeof name, "blk.%d.attn_norm.weight", i);
+    if ((st = weights_vector(w, &l->attn_norm, name, c->d_model, WEIGHTS_REQUIRED))) return st;
+    snprintf(name, sizeof name, "blk.%d.ffn_norm.weight", i);
+    return weights_vector(w, &l->ffn_norm, name, c->d_model, WEIGHTS_REQUIRED);
+}
+
+void layers_run_decoder(struct qr_forward *f, int i)
+{
+    const struct model_layer *l = &f->m->layers[i];
+    struct layers_linears qkv = {3, {&l->q, &l->k, &l->v}}, o = {1, {&l->o}};
+    struct layers_linears gate_up = {2, {&l->gate, &l->up}}, down = {1, {&l->down}};
+    layers_norm(f, l->attn_norm, &qkv);
+    layers_linear(f, &qkv, f->qkv, f->ld_qkv, false);
+    layers_attention(f, i, &l->o);
+    layers_linear(f, &o, f->x, f->m->cfg.d_model, true);
+    layers_norm(f, l->ffn_norm, &gate_up);
+    layers_linear(f, &gate_up, f->ffn, f->ld_ffn, false);
+    layers_swiglu(f, &l->down);
+    layers_linear(f, &down, f->x, f->m->cfg.d_model, true);
+}
+
+/* ==== Logits. ==== */
+
+static void logit_norm_task(void *arg, int i_task, int i_worker)
+{
+    const struct rows_task *t = arg;
+    struct qr_forward *f = t->f;
+    int d = f->m->cfg.d_model;
+    float *y = forward_scratch(f, i_worker);
+    for (int i = i_task * ROWS_PER_TASK; i < rows_end(t, i_task); i++) {
+        f->kern->rmsnorm(f->x + (size_t)f->logit_rows[i] * (size_t)d, f->m->out_norm, f->m->cfg.rms_eps, d,
+                         y);
+        set_input(f, t->next, i, y);
+    }
+}
+
+// Moves sorted row i to place[i] within some columns: cycle by cycle, one row of the columns in hand.
+static void place_task(void *arg, int i_task, int i_worker)
+{
+    const struct rows_task *t = arg;
+    struct qr_forward *f = t->f;
+    size_t n_vocab = (size_t)f->m->cfg.n_vocab, column = (size_t)i_task * LOGIT_COLUMNS;
+    size_t bytes = (n_vocab - column < LOGIT_COLUMNS ? n_vocab - column : LOGIT_COLUMNS) * sizeof(float);
+    float *hand = forward_scratch(f, i_worker), *other = hand + LOGIT_COLUMNS;
+    for (int first = 0; first < t->n_rows; first++) {
+        // A cycle is moved by its smallest row; any other start meets a smaller one on its way round.
+        int i = f->logit_place[first];
+        while (i > first) i = f->logit_place[i];
+        if (i < first || f->logit_place[first] == first) continue;
+        memcpy(hand, f->logits + (size_t)first * n_vocab + column, bytes);
+        i = first;
+        do {
+            i = f->logit_place[i];
+            float *at = f->logits + (size_t)i * n_vocab + column;
+            memcpy(other, at, bytes);
+            memcpy(at, hand, bytes);
+            float *swap = hand;
+            hand = other;
+            other = swap;
+        } while (i != first);
+    }
+}
+
+void layers_logits(struct qr_forward *f, int n)
+{
+    struct layers_linears head = {1, {f->m->head}};
+    struct rows_task t = {.f = f, .next = &head, .n_rows = n};
+    bool moved = false;
+    for (int i = 0; i < n; i++) moved |= f->logit_place[i] != i;
+    lay_out_acts(f, &head);
+    qr_workers_run(f->workers, div_up(n, ROWS_PER_TASK), logit_norm_task, &t);
+    layers_linear(f, &head, f->logits, f->m->cfg.n_vocab, false);
+    if (moved) qr_workers_run(f->workers, div_up(f->m->cfg.n_vocab, LOGIT_COLUMNS), place_task, &t);
+}
