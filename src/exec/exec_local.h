@@ -1,9 +1,8 @@
 /* The executor of this machine: model, KV bytes and sampling on one pool of workers.
  *
- * Owns: the KV pool's bytes (address space reserved at once, touched on use in 2 MiB extents), one sampler a slot,
- *   the step's activations. Refuses to know: requests, queues.
- * Threads: calls come from the engine thread, which works as worker 0.
- * Lifetime: _new to ops->close. Model and workers outlive it. */
+ * Owns: the KV pool's bytes (address space reserved at once, touched on use in 2 MiB extents), one sampler a
+ * slot, the step's activations. Refuses to know: requests, queues. Threads: calls come from the engine
+ * thread, which works as worker 0. Lifetime: _new to ops->close. Model and workers outlive it. */
 #ifndef QR_EXEC_EXEC_LOCAL_H
 #define QR_EXEC_EXEC_LOCAL_H
 
@@ -18,7 +17,8 @@ struct qr_exec_local_conf {
     int32_t n_slots, n_tokens_max, block_size;
     uint32_t n_blocks;
 };
-enum qr_status qr_exec_local_new(const struct qr_exec_local_conf *conf, struct qr_exec **out, struct qr_error *err) QR_MUST_CHECK;
+enum qr_status qr_exec_local_new(const struct qr_exec_local_conf *conf, struct qr_exec **out,
+                                 struct qr_error *err) QR_MUST_CHECK;
 // The KV pool's bytes that are resident now (touched extents).
 uint64_t qr_exec_local_kv_bytes(const struct qr_exec *x);
 

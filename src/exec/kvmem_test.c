@@ -1,0 +1,46 @@
+#include "exec/kvmem.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/test.h"
+
+QR_TEST(kvmem_copies_whole_blocks)
+{
+    struct kvmem m;
+    assert_int_equal(kvmem_init(&m, 9, 1000), QR_OK);
+    for (int b = 0; b < 9; b++) memset(m.base + b * 1000, b + 1, 1000);
+    kvmem_copy(&m, &(struct qr_batch_copy){.src = 7, .dst = 2});
+    for (int b = 0; b < 9; b++)
+        for (int i = 0; i < 1000; i += 999) assert_int_equal(m.base[b * 1000 + i], b == 2 ? 8 : b + 1);
+    kvmem_fini(&m);
+}
+
+QR_TEST(kvmem_counts_extents_once)
+{
+    struct kvmem m;
+    // 7 blocks an extent, and a rest: block 6 lies across a border.
+    assert_int_equal(kvmem_init(&m, 100, 300 * 1024), QR_OK);
+    assert_int_equal(kvmem_resident_bytes(&m), 0);
+    kvmem_touch(&m, 0);
+    kvmem_touch(&m, 0);
+    kvmem_touch(&m, 5);
+    assert_int_equal(kvmem_resident_bytes(&m), KVMEM_EXTENT);
+    kvmem_touch(&m, 6);
+    assert_int_equal(kvmem_resident_bytes(&m), 2 * KVMEM_EXTENT);
+    for (uint32_t b = 0; b < 100; b++) kvmem_touch(&m, b);
+    assert_int_equal(kvmem_resident_bytes(&m),
+                     (100 * 300 * 1024 + KVMEM_EXTENT - 1) / KVMEM_EXTENT * KVMEM_EXTENT);
+    kvmem_fini(&m);
+}
+
+QR_TEST(kvmem_refuses_what_cannot_be_addressed)
+{
+    struct kvmem m;
+    assert_int_equal(kvmem_init(&m, UINT32_MAX, (size_t)1 << 40), QR_ENOMEM);
+    size_t before = qr_mem_live_bytes(QR_MEM_KV);
+    qr_mem_fail_at(1, 0);
+    assert_int_equal(kvmem_init(&m, 10, 4096), QR_ENOMEM);
+    qr_mem_fail_at(0, 0);
+    assert_int_equal(qr_mem_live_bytes(QR_MEM_KV), before);
+}
