@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "checkasm.h"
 #include "kern/kern.h"
 
@@ -83,45 +84,63 @@ static void fill_tokens(const struct ca_case *c, const struct qr_kv_view *kv, in
     }
 }
 
+// SmolLM2's cache: 30 layers of 3 KV heads of 64, shared by 3 query heads each; 32 sequences of 304 tokens.
+enum { LAYERS = 30, HEADS = 3, SEQS = 32, SEQ_BLOCKS = 19 };
+
 struct bench_attn {
     qr_attn_fn *fn;
     struct qr_attn a;
-    int n_seqs, at;
-    size_t seq_bytes;
+    const uint32_t *tables; // (SEQS, SEQ_BLOCKS)
+    size_t head_bytes;
+    int at;
 };
 
-static void bench_attn(void *p)
+// A step's order: layer by layer, every sequence, its heads.
+static void bench_decode(void *p)
 {
     struct bench_attn *b = p;
-    b->a.kv.head_off = (size_t)(b->at++ % b->n_seqs) * b->seq_bytes; // another sequence: cold memory
+    int head = b->at % HEADS, seq = b->at / HEADS % SEQS, layer = b->at / HEADS / SEQS % LAYERS;
+    b->at++;
+    b->a.kv.table = b->tables + seq * SEQ_BLOCKS;
+    b->a.kv.head_off = (size_t)(layer * HEADS + head) * b->head_bytes;
     b->fn(&b->a);
 }
 
-// SmolLM2's shape (head 64, 3 query heads a KV head) on 300 tokens, over more KV than the caches hold.
+static void bench_prefill(void *p)
+{
+    struct bench_attn *b = p;
+    b->fn(&b->a);
+}
+
 static void time_attn(const struct ca_case *c)
 {
     bool prefill = strstr(c->name, "prefill");
-    enum qr_kvtype type = type_of(c);
-    int n = prefill ? 512 : 304, rows = prefill ? 16 : 1, n_blocks = n / 16;
-    size_t unit = qr_kv_unit_bytes(type, 64);
-    struct bench_attn b = {.fn = (qr_attn_fn *)c->new, .n_seqs = prefill ? 1 : 2048, .seq_bytes = unit};
-    uint32_t *table = ca_buf(sizeof *table * (size_t)n_blocks);
-    for (int i = 0; i < n_blocks; i++) table[i] = (uint32_t)i;
+    int n = prefill ? 496 : SEQ_BLOCKS * 16, rows = prefill ? 16 : 1, n_blocks = SEQS * SEQ_BLOCKS;
+    struct bench_attn b = {.fn = (qr_attn_fn *)c->new, .head_bytes = qr_kv_unit_bytes(type_of(c), 64)};
+    size_t block_bytes = b.head_bytes * LAYERS * HEADS, pool_bytes = block_bytes * (size_t)n_blocks;
+    uint32_t *tables = ca_buf(sizeof *tables * (size_t)n_blocks);
+    for (int i = 0; i < n_blocks; i++) {
+        int j = ca_below(i + 1);
+        tables[i] = tables[j];
+        tables[j] = (uint32_t)i;
+    }
+    b.tables = tables;
     b.a = (struct qr_attn){
         .n_group = 3, .scale = 0.125f, .pos0 = n - rows, .n_rows = rows, .ldq = 192, .ldo = 192};
-    b.a.kv = (struct qr_kv_view){
-        .block_bytes = unit * (size_t)b.n_seqs, .table = table, .block_size = 16, .d = 64};
-    b.a.kv.pool = ca_buf64(b.a.kv.block_bytes * (size_t)n_blocks);
-    memset(b.a.kv.pool, 0x3c, b.a.kv.block_bytes * (size_t)n_blocks);
+    b.a.kv = (struct qr_kv_view){.block_bytes = block_bytes, .table = tables, .block_size = 16, .d = 64};
+    b.a.kv.pool = qr_pages_alloc(QR_MEM_KV, pool_bytes);
+    if (!b.a.kv.pool) return;
+    memset(b.a.kv.pool, 0x3c, pool_bytes);
     float *q = ca_buf(sizeof *q * 16 * 192);
     ca_fill_plain(q, 16 * 192, 1);
     b.a.q = q;
     b.a.out = ca_buf(sizeof *q * 16 * 192);
     b.a.scratch = ca_buf64(QR_ATTN_SCRATCH(3, 64));
     if (prefill)
-        ca_bench(bench_attn, &b, 4.0 * 64 * 3 * rows * n, CA_GFLOP);
+        ca_bench(bench_prefill, &b, 4.0 * 64 * 3 * rows * n, CA_GFLOP);
     else
-        ca_bench(bench_attn, &b, (double)unit * n_blocks, CA_GB);
+        ca_bench(bench_decode, &b, (double)b.head_bytes * SEQ_BLOCKS, CA_GB);
+    qr_pages_free(QR_MEM_KV, b.a.kv.pool, pool_bytes);
 }
 
 void check_attn(const struct ca_case *c)

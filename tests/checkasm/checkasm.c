@@ -181,7 +181,7 @@ void ca_bench(void (*run)(void *arg), void *arg, double work, enum ca_unit_of un
         uint64_t t0 = clock_ns();
         for (int i = 0; i < calls; i++) run(arg);
         double ns = (double)(clock_ns() - t0);
-        if (ns < 5e5 && calls < 1 << 24) {
+        if (ns < 3e6 && calls < 1 << 24) {
             calls *= 2;
             round--;
         } else if (ns / calls < best)
