@@ -13,8 +13,6 @@
  * A tile is 1.27 * R * k bytes or less; scratch holds ROWS_BLOCK rows of them. */
 #if defined(__AVX2__) && defined(GEMM_NAME)
 
-#include "kern/gemm_internal.h"
-#include "kern/pack_layout.h"
 #include "kern/x86/gemm_simd_internal.h"
 
 #define GEMM_NAME_(x) GEMM_NAME(x)
@@ -57,21 +55,6 @@ SIMD_INLINE void tile_fill(const struct qr_acts *a, const struct tile_shape t, i
         }
         out += rows * (4 + t.sub);
     }
-}
-
-// Row r of the tile's rows, half h of the panel: y = acc with bias and add as the product asks.
-SIMD_INLINE void put(const struct qr_gemm *g, int r, int panel, int h, vf acc)
-{
-    int out = panel * QR_PANEL + h * VL;
-    float lane[VL];
-    if (out + VL <= g->w->n) {
-        float *y = g->y + (size_t)r * g->ldy + out;
-        if (g->bias) acc = vf_add(acc, vf_load(g->bias + out));
-        vf_store(y, g->add ? vf_add(vf_load(y), acc) : acc);
-        return;
-    }
-    vf_store(lane, acc);
-    for (int i = 0; i < g->w->n - out; i++) gemm_store(g, r, out + i, lane[i]);
 }
 
 /* Exact dots of weight quads w (four k a lane, one byte each) with n rows x, `stride` bytes apart, added to dot[].
@@ -147,18 +130,6 @@ DOT_ROWS(u6)
 DOT_ROWS(i8)
 #endif
 
-// Eight quads from four vectors of nibbles; q is at half h.
-SIMD_INLINE void nibbles(const uint8_t *q, vi w[8])
-{
-    const vi mask = vi_set1(0x0F0F0F0F);
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-        vi v = vi_load(q + 64 * i);
-        w[2 * i] = vi_and(v, mask);
-        w[2 * i + 1] = vi_and(vi_srl(v, 4), mask);
-    }
-}
-
 // How far ahead of a single row's reads the next lines are fetched, bytes; panels follow each other in memory.
 #define AHEAD 2048
 SIMD_INLINE void fetch(const void *rec, int bytes, int rows, int h)
@@ -174,7 +145,7 @@ SIMD_INLINE void micro_u4g32(const uint8_t *panel, int k, const uint8_t *tile, c
     for (int g = 0; g < k / 32; g++, rec++, tile += R * 40) {
         vi w[8];
         fetch(rec, sizeof *rec, R, h);
-        nibbles(&rec->q[0][h * VL][0], w);
+        quads_of_nibbles(&rec->q[0][h * VL][0], w);
         vf d = vf_of_f16(rec->d + h * VL);
         FOR_CHAINS(r0, R)
         {
@@ -194,7 +165,7 @@ SIMD_INLINE void micro_u4g32m(const uint8_t *panel, int k, const uint8_t *tile, 
     for (int g = 0; g < k / 32; g++, rec++, tile += R * 40) {
         vi w[8];
         fetch(rec, sizeof *rec, R, h);
-        nibbles(&rec->q[0][h * VL][0], w);
+        quads_of_nibbles(&rec->q[0][h * VL][0], w);
         vf d = vf_of_f16(rec->d + h * VL), m = vf_of_f16(rec->m + h * VL);
         FOR_CHAINS(r0, R)
         {
@@ -243,7 +214,7 @@ SIMD_INLINE void micro_u4k(const uint8_t *panel, int k, const uint8_t *tile, con
         for (int s = 0; s < 8; s++, tile += R * 36) {
             vi w[8];
             fetch(rec->q[s], sizeof rec->q[s] + 40, R, h);
-            nibbles(&rec->q[s][0][h * VL][0], w);
+            quads_of_nibbles(&rec->q[s][0][h * VL][0], w);
             vi sc = vi_of_u8(rec->sc[s] + h * VL), mn = vi_of_u8(rec->mn[s] + h * VL);
             FOR_CHAINS(r0, R)
             {
@@ -269,7 +240,6 @@ SIMD_INLINE void micro_u4k(const uint8_t *panel, int k, const uint8_t *tile, con
 
 SIMD_INLINE void micro_i6g16(const uint8_t *panel, int k, const uint8_t *tile, const int R, int h, vf *acc)
 {
-    const vi low = vi_set1(0x0F0F0F0F), high = vi_set1(0x30303030);
     const struct qr_i6g16 *rec = (const struct qr_i6g16 *)panel;
     for (int g = 0; g < k / 256; g++, rec++) {
         vi dot[ROWS_MAX];
@@ -278,12 +248,9 @@ SIMD_INLINE void micro_i6g16(const uint8_t *panel, int k, const uint8_t *tile, c
         FOR_ROWS(r, R) dot[r] = vi_zero();
         for (int s = 0; s < 16; s++, tile += R * 20) {
             const struct qr_i6sub *q = &rec->q[s];
+            vi w[4];
             fetch(q, sizeof *q + 18, R, h);
-            vi hi = vi_load(q->hi[h * VL]), lo0 = vi_load(q->lo[0][h * VL]), lo1 = vi_load(q->lo[1][h * VL]);
-            vi w[4] = {vi_or(vi_and(lo0, low), vi_and(vi_sll(hi, 4), high)),
-                       vi_or(vi_and(vi_srl(lo0, 4), low), vi_and(vi_sll(hi, 2), high)),
-                       vi_or(vi_and(lo1, low), vi_and(hi, high)),
-                       vi_or(vi_and(vi_srl(lo1, 4), low), vi_and(vi_srl(hi, 2), high))};
+            quads_of_sixes(q, h, w);
             vi sc = vi_of_i8(rec->sc[s] + h * VL);
             FOR_CHAINS(r0, R)
             {
@@ -332,7 +299,7 @@ static void gemm_d(const struct qr_gemm *g, struct tile_shape shape, fill_fn *fi
             vf acc[R];                                                                                       \
             FOR_ROWS(r, R) acc[r] = vf_zero();                                                               \
             micro_##fmt(p, g->w->k, tile, R, h, acc);                                                        \
-            FOR_ROWS(r, R) put(g, r0 + r, panel, h, acc[r]);                                                 \
+            FOR_ROWS(r, R) gemm_put(g, r0 + r, panel, h, acc[r]);                                            \
         }                                                                                                    \
     }
 

@@ -1,7 +1,7 @@
 /* Vectors of float32 and int32 lanes for matrix kernels, as wide as the including file's instruction set allows:
  * 16 lanes with AVX-512, else 8, of which a panel takes two ("halves").
  *
- * Owns: nothing. Refuses to know: formats. Threads: pure inlines, static to each file. Lifetime: none.
+ * Owns: nothing. Refuses to know: what kernels compute. Threads: pure inlines, static to each file. Lifetime: none.
  * Empty where the compiler's flags give neither AVX-512 nor AVX2. */
 #ifndef QR_KERN_X86_GEMM_SIMD_INTERNAL_H
 #define QR_KERN_X86_GEMM_SIMD_INTERNAL_H
@@ -91,6 +91,9 @@ SIMD_INLINE vf vf_quiet_or(vf a, vf b)
 #endif
 
 #ifdef VL
+#include "kern/gemm_internal.h"
+#include "kern/pack_layout.h"
+
 #define HALVES (16 / VL)
 
 // Four bytes at p in every lane.
@@ -108,6 +111,44 @@ SIMD_INLINE vf vf_round_bf16(vf a)
     vi odd = vi_and(vi_srl(u, 16), vi_set1(1));
     vi r = vi_and(vi_add(u, vi_add(odd, vi_set1(0x7FFF))), vi_set1((int)0xFFFF0000));
     return vf_quiet_or(a, vf_bits(r));
+}
+
+// Eight quads from four vectors of nibbles; q is at its half.
+SIMD_INLINE void quads_of_nibbles(const uint8_t *q, vi w[8])
+{
+    const vi mask = vi_set1(0x0F0F0F0F);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        vi v = vi_load(q + 64 * i);
+        w[2 * i] = vi_and(v, mask);
+        w[2 * i + 1] = vi_and(vi_srl(v, 4), mask);
+    }
+}
+
+// The four quads of a sub of 16 k, six bits a byte.
+SIMD_INLINE void quads_of_sixes(const struct qr_i6sub *q, int h, vi w[4])
+{
+    const vi low = vi_set1(0x0F0F0F0F), high = vi_set1(0x30303030);
+    vi hi = vi_load(q->hi[h * VL]), lo0 = vi_load(q->lo[0][h * VL]), lo1 = vi_load(q->lo[1][h * VL]);
+    w[0] = vi_or(vi_and(lo0, low), vi_and(vi_sll(hi, 4), high));
+    w[1] = vi_or(vi_and(vi_srl(lo0, 4), low), vi_and(vi_sll(hi, 2), high));
+    w[2] = vi_or(vi_and(lo1, low), vi_and(hi, high));
+    w[3] = vi_or(vi_and(vi_srl(lo1, 4), low), vi_and(vi_srl(hi, 2), high));
+}
+
+// Row r, half h of the panel: the sums reach y as in gemm_store.
+SIMD_INLINE void gemm_put(const struct qr_gemm *g, int r, int panel, int h, vf acc)
+{
+    int out = panel * QR_PANEL + h * VL;
+    float lane[VL];
+    if (out + VL <= g->w->n) {
+        float *y = g->y + (size_t)r * g->ldy + out;
+        if (g->bias) acc = vf_add(acc, vf_load(g->bias + out));
+        vf_store(y, g->add ? vf_add(vf_load(y), acc) : acc);
+        return;
+    }
+    vf_store(lane, acc);
+    for (int i = 0; i < g->w->n - out; i++) gemm_store(g, r, out + i, lane[i]);
 }
 #endif
 

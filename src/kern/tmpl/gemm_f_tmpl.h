@@ -1,0 +1,166 @@
+/* Products with float32 sums, k ascending, one accumulator an output: class F over every format, class D over BF16
+ * and F32, and class P where there are no bf16 instructions. For the instruction set of the including file, which
+ * defines GEMM_NAME(x), the full name of a kernel.
+ *
+ * Owns: nothing. Refuses to know: threads. Threads: pure functions over the caller's memory. Lifetime: static.
+ *
+ * BF16 and F32 panels are read as they are; others are unpacked into scratch once as float32 [k][16], which serves
+ * all rows. */
+#if defined(GEMM_NAME) && defined(__AVX2__)
+
+#include "kern/tmpl/gemm_unpack_tmpl.h"
+
+#define FOR_ROWS(r, n) _Pragma("GCC unroll 8") for (int r = 0; r < (n); r++)
+#define FOR_PANELS(p, n) _Pragma("GCC unroll 4") for (int p = 0; p < (n); p++)
+#define FOR_HALVES(h) _Pragma("GCC unroll 2") for (int h = 0; h < HALVES; h++)
+#define ROWS_MAX 8   // of a tile; 4 where registers have 8 lanes
+#define PANELS_MAX 4 // that a single row takes at once, so that its sums hide the latency of fma
+
+// What a micro-kernel reads.
+struct operands {
+    const uint8_t *w[PANELS_MAX]; // panels: float32 [k][16] or bf16 [k / 2][16][2]
+    const uint8_t *x[ROWS_MAX];          // rows: float32 or bf16
+    int k;
+};
+
+// Lines k and k + 1 of a panel, at half h.
+SIMD_INLINE void weights_pair(const uint8_t *w, int k, int h, const bool bf16, vf out[2])
+{
+    if (bf16) {
+        vi both = vi_load(w + 32 * (size_t)k + 4 * h * VL);
+        out[0] = vf_bits(vi_sll(both, 16));
+        out[1] = vf_bits(vi_and(both, vi_set1((int)0xFFFF0000)));
+    } else {
+        out[0] = vf_load((const float *)w + 16 * (size_t)k + h * VL);
+        out[1] = vf_load((const float *)w + 16 * (size_t)(k + 1) + h * VL);
+    }
+}
+
+SIMD_INLINE void acts_pair(const uint8_t *x, int k, const bool bf16, vf out[2])
+{
+    if (bf16) {
+        vi both = vi_bcst(x + 2 * (size_t)k);
+        out[0] = vf_bits(vi_sll(both, 16));
+        out[1] = vf_bits(vi_and(both, vi_set1((int)0xFFFF0000)));
+    } else {
+        out[0] = vf_set1(((const float *)x)[k]);
+        out[1] = vf_set1(((const float *)x)[k + 1]);
+    }
+}
+
+// R rows by P panels (constants) of sums over k.
+SIMD_INLINE void micro_f(const struct operands *o, const int R, const int P, const bool w_bf16, const bool x_bf16,
+                         vf acc[ROWS_MAX][PANELS_MAX][HALVES])
+{
+    int i = 0;
+    FOR_ROWS(r, R) FOR_PANELS(p, P) FOR_HALVES(h) acc[r][p][h] = vf_zero();
+    for (; i + 2 <= o->k; i += 2) {
+        vf w[PANELS_MAX][HALVES][2], x[2];
+        FOR_PANELS(p, P) FOR_HALVES(h) weights_pair(o->w[p], i, h, w_bf16, w[p][h]);
+        FOR_ROWS(r, R)
+        {
+            acts_pair(o->x[r], i, x_bf16, x);
+            FOR_PANELS(p, P) FOR_HALVES(h) acc[r][p][h] = vf_fma(x[0], w[p][h][0], acc[r][p][h]);
+            FOR_PANELS(p, P) FOR_HALVES(h) acc[r][p][h] = vf_fma(x[1], w[p][h][1], acc[r][p][h]);
+        }
+    }
+    if (i == o->k) return;
+    // The last of an odd k: a float32 has no neighbour to read, a bf16 has its padding.
+    FOR_ROWS(r, R) FOR_PANELS(p, P) FOR_HALVES(h)
+    {
+        vf w[2], x[2];
+        if (w_bf16) weights_pair(o->w[p], i, h, true, w);
+        else w[0] = vf_load((const float *)o->w[p] + 16 * (size_t)i + h * VL);
+        if (x_bf16) acts_pair(o->x[r], i, true, x);
+        else x[0] = vf_set1(((const float *)o->x[r])[i]);
+        acc[r][p][h] = vf_fma(x[0], w[0], acc[r][p][h]);
+    }
+}
+
+// One tile: R rows from r0, P panels from `panel`.
+#define TILE_F(R, P, w_bf16, x_bf16)                                                                         \
+    static void tile_##R##x##P##_##w_bf16##x_bf16(const struct qr_gemm *g, struct operands *o, int panel,    \
+                                                  int r0)                                                    \
+    {                                                                                                        \
+        vf acc[ROWS_MAX][PANELS_MAX][HALVES];                                                                       \
+        FOR_ROWS(r, R) o->x[r] = g->acts->a + (size_t)(r0 + r) * g->acts->row_bytes;                         \
+        micro_f(o, R, P, w_bf16, x_bf16, acc);                                                               \
+        FOR_ROWS(r, R) FOR_PANELS(p, P) FOR_HALVES(h) gemm_put(g, r0 + r, panel + p, h, acc[r][p][h]);       \
+    }
+
+// All rows against one panel, for a pair of operand types.
+#if VL == 16
+#define TILE_8(w_bf16, x_bf16) TILE_F(8, 1, w_bf16, x_bf16)
+#define CALL_8(w_bf16, x_bf16) for (; m - r >= 8; r += 8) tile_8x1_##w_bf16##x_bf16(g, o, panel, r);
+#else
+#define TILE_8(w_bf16, x_bf16)
+#define CALL_8(w_bf16, x_bf16)
+#endif
+#define TILES_F(w_bf16, x_bf16)                                                                              \
+    TILE_F(1, 1, w_bf16, x_bf16)                                                                             \
+    TILE_F(2, 1, w_bf16, x_bf16)                                                                             \
+    TILE_F(4, 1, w_bf16, x_bf16)                                                                             \
+    TILE_8(w_bf16, x_bf16)                                                                                   \
+    static void rows_##w_bf16##x_bf16(const struct qr_gemm *g, struct operands *o, int panel)                \
+    {                                                                                                        \
+        int r = 0, m = g->acts->m;                                                                           \
+        CALL_8(w_bf16, x_bf16)                                                                               \
+        for (; m - r >= 4; r += 4) tile_4x1_##w_bf16##x_bf16(g, o, panel, r);                                \
+        for (; m - r >= 2; r += 2) tile_2x1_##w_bf16##x_bf16(g, o, panel, r);                                \
+        for (; m - r >= 1; r += 1) tile_1x1_##w_bf16##x_bf16(g, o, panel, r);                                \
+    }
+TILES_F(0, 0)
+TILES_F(1, 0)
+TILES_F(0, 1)
+TILES_F(1, 1)
+TILE_F(1, 4, 0, 0)
+TILE_F(1, 4, 1, 0)
+TILE_F(1, 4, 1, 1)
+
+typedef void rows_fn(const struct qr_gemm *g, struct operands *o, int panel);
+typedef void tile_fn(const struct qr_gemm *g, struct operands *o, int panel, int r0);
+
+// Panels that are read as they are.
+static void gemm_direct(const struct qr_gemm *g, rows_fn *rows, tile_fn *one_row)
+{
+    struct operands o = {.k = g->w->k};
+    int p = g->panel0;
+    const uint8_t *data = g->w->data;
+    for (; g->acts->m == 1 && p + PANELS_MAX <= g->panel1; p += PANELS_MAX) {
+        for (int i = 0; i < PANELS_MAX; i++) o.w[i] = data + (size_t)(p + i) * g->w->panel_bytes;
+        one_row(g, &o, p, 0);
+    }
+    for (; p < g->panel1; p++) {
+        o.w[0] = data + (size_t)p * g->w->panel_bytes;
+        rows(g, &o, p);
+    }
+}
+
+static void gemm_unpacked(const struct qr_gemm *g, unpack_fn *unpack, rows_fn *rows)
+{
+    struct operands o = {.w = {g->scratch}, .k = g->w->k};
+    for (int p = g->panel0; p < g->panel1; p++) {
+        unpack(g->w->data + (size_t)p * g->w->panel_bytes, g->w->k, g->scratch);
+        rows(g, &o, p);
+    }
+}
+
+UNPACK_ALL(EMIT_F32, exact)
+UNPACK_ALL(EMIT_ROUND, rounded)
+
+// Class F, and class D over BF16 and F32.
+void GEMM_NAME(f)(const struct qr_gemm *g)
+{
+    if (g->w->fmt == QR_W_BF16) gemm_direct(g, rows_10, tile_1x4_10);
+    else if (g->w->fmt == QR_W_F32) gemm_direct(g, rows_00, tile_1x4_00);
+    else gemm_unpacked(g, exact[g->w->fmt], rows_00);
+}
+
+// Class P: activations are bf16.
+void GEMM_NAME(p)(const struct qr_gemm *g)
+{
+    if (g->w->fmt == QR_W_BF16) gemm_direct(g, rows_11, tile_1x4_11);
+    else gemm_unpacked(g, rounded[g->w->fmt], rows_01);
+}
+
+#endif
