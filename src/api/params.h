@@ -66,4 +66,7 @@ void api_params_fini(struct api_params *p);
 enum qr_status api_ids_parse(qr_json *v, const char *param, int32_t n_vocab, size_t n_max, int32_t **out, size_t *n,
                              struct qr_error *err) QR_MUST_CHECK;
 
+// chat_template_kwargs into p->template_kwargs: an object without reserved names.
+enum qr_status api_kwargs_read(struct api_params *p, qr_json *v, struct qr_error *err) QR_MUST_CHECK;
+
 #endif

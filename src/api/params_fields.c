@@ -197,6 +197,11 @@ enum qr_status field_kwargs(struct api_params *p, const char *name, qr_json *v, 
     return QR_OK;
 }
 
+enum qr_status api_kwargs_read(struct api_params *p, qr_json *v, struct qr_error *err)
+{
+    return field_kwargs(p, "chat_template_kwargs", v, NULL, err);
+}
+
 enum qr_status field_chat_template(struct api_params *p, const char *name, qr_json *v, const struct api_limits *lim, struct qr_error *err)
 {
     return qr_fail_param(err, QR_EINVAL, name, "`%s` in a request is not trusted by this server; set it with --chat-template.", name);
