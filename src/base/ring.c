@@ -18,9 +18,12 @@ struct qr_ring {
     size_t mask, record_bytes, cell_bytes;
     int fd;
     atomic_bool sleeping; // the consumer waits, or is about to
-    _Alignas(64) _Atomic size_t head; // next to push
-    _Alignas(64) _Atomic size_t tail; // next to pop
     unsigned char *cells;
+    char apart0[64]; // producers and the consumer do not share a cache line
+    _Atomic size_t head; // next to push
+    char apart1[64];
+    _Atomic size_t tail; // next to pop
+    char apart2[64];
 };
 
 static struct cell *cell_at(const struct qr_ring *r, size_t pos)
@@ -32,9 +35,8 @@ enum qr_status qr_ring_new(size_t capacity, size_t record_bytes, struct qr_ring 
 {
     size_t n = 2;
     while (n < capacity) n *= 2;
-    struct qr_ring *r = qr_calloc(QR_MEM_MISC, 1, sizeof *r + 64);
+    struct qr_ring *r = qr_calloc(QR_MEM_MISC, 1, sizeof *r);
     if (!r) return QR_ENOMEM;
-    // qr_calloc aligns to 16; the padding only avoids false sharing, so exact alignment does not matter here.
     r->mask = n - 1;
     r->record_bytes = record_bytes;
     r->cell_bytes = (sizeof(struct cell) + record_bytes + 15) & ~(size_t)15;
