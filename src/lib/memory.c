@@ -1,0 +1,79 @@
+#include <inttypes.h>
+
+#include "base/log.h"
+#include "lib/lib_internal.h"
+
+static double mib(uint64_t bytes)
+{
+    return (double)bytes / (1 << 20);
+}
+
+static uint64_t blocks_of(int64_t tokens, int32_t block_size)
+{
+    return (uint64_t)((tokens + block_size - 1) / block_size);
+}
+
+static uint64_t capped(uint64_t n_blocks)
+{
+    return n_blocks < INT32_MAX ? n_blocks : INT32_MAX; // block ids and token counts stay within 31 bits
+}
+
+/* The share of memory that is left for blocks. Blocks beyond what max_num_seqs requests of the greatest
+ * length can fill would only ever be bookkeeping. */
+static enum qr_status from_share(const struct lib_memory *m, int32_t max_model_len, uint64_t *n_blocks,
+                                 struct qr_error *err)
+{
+    uint64_t budget = (uint64_t)((double)m->machine_bytes * m->share), taken = m->used_bytes + m->step_bytes;
+    if (budget < taken + m->block_bytes)
+        return qr_fail(err, QR_ETOOBIG,
+                       "memory: %.0f MiB of %.0f MiB (share %.2f) is less than weights and process %.0f MiB "
+                       "+ a step %.0f MiB "
+                       "+ one KV block; raise --gpu-memory-utilization or take a smaller model",
+                       mib(budget), mib(m->machine_bytes), m->share, mib(m->used_bytes), mib(m->step_bytes));
+    uint64_t fit = (budget - taken) / m->block_bytes;
+    uint64_t most = (uint64_t)m->max_num_seqs * blocks_of(max_model_len, m->block_size);
+    *n_blocks = capped(fit < most ? fit : most);
+    return QR_OK;
+}
+
+static enum qr_status too_small(const struct lib_memory *m, int32_t max_model_len, uint64_t n_blocks,
+                                struct qr_error *err)
+{
+    uint64_t need = blocks_of(max_model_len, m->block_size);
+    return qr_fail(err, QR_ETOOBIG,
+                   "max_model_len %d needs %" PRIu64
+                   " KV blocks of %.2f MiB (%.0f MiB); the KV cache has %" PRIu64
+                   " (%.0f MiB): estimated maximum model length is %" PRIu64,
+                   max_model_len, need, mib(m->block_bytes), mib(need * m->block_bytes), n_blocks,
+                   mib(n_blocks * m->block_bytes), n_blocks * (uint64_t)m->block_size);
+}
+
+enum qr_status lib_size_pool(const struct lib_memory *m, struct lib_pool *out, struct qr_error *err)
+{
+    if (m->block_size < 16 || m->block_size > 128 || m->block_size % 16 != 0)
+        return qr_fail_param(err, QR_EINVAL, "block_size",
+                             "block_size must be 16 to 128 and a multiple of 16, got %d", m->block_size);
+    if (m->max_model_len < 0 || m->max_model_len > m->ctx_max)
+        return qr_fail_param(err, QR_EINVAL, "max_model_len",
+                             "max_model_len %d: the model takes 1 to %d tokens", m->max_model_len,
+                             m->ctx_max);
+    int32_t len = m->max_model_len > 0 ? m->max_model_len : m->ctx_max;
+    uint64_t n_blocks = m->n_blocks;
+    if (n_blocks == 0 && m->kv_bytes > 0)
+        n_blocks = capped(m->kv_bytes / m->block_bytes);
+    else if (n_blocks == 0) {
+        enum qr_status st = from_share(m, len, &n_blocks, err);
+        if (st != QR_OK) return st;
+    }
+    n_blocks = capped(n_blocks);
+    if (n_blocks < blocks_of(len, m->block_size)) {
+        // A count of blocks is asked for by who wants little: the length follows it unless it was asked for
+        // too.
+        if (m->n_blocks == 0 || m->max_model_len > 0) return too_small(m, len, n_blocks, err);
+        len = (int32_t)n_blocks * m->block_size;
+        QR_WARN("lib", "max_model_len is %d: what %" PRIu64 " KV blocks hold (the model takes %d)", len,
+                n_blocks, m->ctx_max);
+    }
+    *out = (struct lib_pool){.n_blocks = (uint32_t)n_blocks, .max_model_len = len};
+    return QR_OK;
+}
