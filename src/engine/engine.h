@@ -39,7 +39,7 @@ struct qr_event {
     qr_req_id id;
     int32_t choice;
     enum qr_event_kind kind;
-    int32_t token;      // TOKEN: generated (an end token too); PROMPT: the prompt's id at position pos
+    int32_t token;      // TOKEN: generated (an end token too); PROMPT: the prompt's id at position pos, from 1 on
     int32_t pos;        // of the token, from 0 at the prompt's start
     float logprob;
     int32_t rank, n_top;
@@ -58,7 +58,8 @@ enum qr_status qr_engine_new(const struct qr_engine_conf *conf, struct qr_exec *
 void qr_engine_free(struct qr_engine **e); // stops the thread; live requests end without events
 
 enum qr_status qr_engine_start(struct qr_engine *e) QR_MUST_CHECK; // the thread
-// One step on the calling thread. QR_OK: something was done; QR_AGAIN: nothing to do.
+// One step on the calling thread, which also polls between steps: an outbox that fills up within one is its bug, and aborts.
+// (A thread waits for its reader instead.) QR_OK: something was done; QR_AGAIN: nothing to do.
 enum qr_status qr_engine_step(struct qr_engine *e) QR_MUST_CHECK;
 
 // Copies the request. QR_ETOOBIG: it could never fit, and *err says the arithmetic; QR_AGAIN: the inbox is full;

@@ -1,0 +1,75 @@
+/* The engine's record, shared by engine.c (doors and thread), step.c (the loop's body) and publish.c (events).
+ *
+ * Owns: nothing. Refuses to know: callers. Threads: fields say whose they are. Lifetime: the engine's. */
+#ifndef QR_ENGINE_INTERNAL_H
+#define QR_ENGINE_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/ring.h"
+#include "engine/engine.h"
+#include "sched/sched.h"
+
+#define ENGINE_BUCKETS 4096 // of the table of live requests; chains grow with the queue, one lookup a cancel
+
+// A live request: in the table from submit until its last sequence ends.
+struct engine_req {
+    struct qr_sched_req *r;
+    struct engine_req *chain;       // table_lock
+    struct engine_req *cancel_next; // table_lock
+    uint64_t cancel, quiet;         // table_lock: bits by choice that others asked for
+    bool cancel_listed;             // table_lock
+    uint64_t early;                 // engine thread: cancelled before it was drained
+    uint64_t silent;                // engine thread: choices of which nothing more is published
+    uint64_t now_ns;                // of arrival, when the request brought none
+};
+
+struct engine_counts { // engine thread; only grow
+    uint64_t n_generated_tokens, n_requests, n_finished[QR_FINISH_ERROR + 1];
+    uint64_t step_ns;
+};
+
+struct qr_engine {
+    struct qr_engine_conf conf;
+    struct qr_exec *exec;
+    struct qr_exec_info info;
+    struct qr_sched_conf sched_conf;
+    struct qr_sched *sched;
+    struct qr_ring *inbox;  // struct engine_req *
+    struct qr_ring *outbox; // struct qr_event
+    int32_t *resume_ids;    // (max_model_len) prompt and generated tokens of a sequence that is opened again
+    struct qr_event event;  // being filled
+    bool published;         // since the last wake
+
+    pthread_mutex_t table_lock;
+    struct engine_req *table[ENGINE_BUCKETS];
+    struct engine_req *cancels;
+    atomic_bool any_cancels;
+    atomic_uint_fast64_t last_id;
+    atomic_uint_fast64_t n_refused, refused_log_ns;
+    uint64_t preempted_log_ns;
+    uint64_t n_unlogged; // preemptions since the last line about them
+
+    pthread_mutex_t snapshot_lock;
+    struct qr_snapshot snapshot;
+    struct engine_counts counts;
+
+    pthread_t thread;
+    bool has_thread;
+    atomic_bool stop;
+};
+
+// Takes a request out of the table; nobody can cancel it any more.
+void engine_forget(struct qr_engine *e, struct engine_req *er);
+// Ends one sequence in any state: closes its slot, publishes FINISH unless it is silent, frees the request with its last.
+// Returns false when the request is gone.
+bool engine_finish(struct qr_engine *e, struct engine_req *er, int32_t choice, enum qr_finish finish, int32_t stop_token,
+                   const char *error);
+void engine_finish_all(struct qr_engine *e, struct engine_req *er, uint64_t choices, enum qr_finish finish, const char *error);
+// What an executor's row says about a sequence.
+void engine_publish_row(struct qr_engine *e, struct engine_req *er, const struct qr_seq *q, const struct qr_out_row *row,
+                        const struct qr_top *tops);
+void engine_update_snapshot(struct qr_engine *e);
+
+#endif

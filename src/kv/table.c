@@ -1,0 +1,146 @@
+#include "kv/table.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/mem.h"
+
+struct qr_kv_tables {
+    struct qr_kv_pool *pool;
+    struct qr_kv_tables_conf conf;
+    int32_t *lens;    // (n_tables)
+    qr_block_id *ids; // (n_tables, n_blocks_max), untouched beyond lens
+};
+
+enum qr_status qr_kv_tables_new(struct qr_kv_pool *pool, const struct qr_kv_tables_conf *conf, struct qr_kv_tables **out)
+{
+    QR_ASSERT(conf->n_tables >= 1 && conf->n_blocks_max >= 1 && conf->block_size >= 1);
+    struct qr_kv_tables *t = qr_calloc(QR_MEM_SCHED, 1, sizeof *t);
+    if (!t) return QR_ENOMEM;
+    t->pool = pool;
+    t->conf = *conf;
+    t->lens = qr_calloc(QR_MEM_SCHED, (size_t)conf->n_tables, sizeof *t->lens);
+    t->ids = qr_malloc(QR_MEM_SCHED, (size_t)conf->n_tables * (size_t)conf->n_blocks_max * sizeof *t->ids);
+    if (!t->lens || !t->ids) {
+        qr_kv_tables_free(&t);
+        return QR_ENOMEM;
+    }
+    *out = t;
+    return QR_OK;
+}
+
+void qr_kv_tables_free(struct qr_kv_tables **tables)
+{
+    struct qr_kv_tables *t = *tables;
+    if (!t) return;
+    for (int32_t i = 0; t->lens && i < t->conf.n_tables; i++) qr_kv_table_drop(t, i);
+    qr_free(t->lens);
+    qr_free(t->ids);
+    qr_free(t);
+    *tables = NULL;
+}
+
+static qr_block_id *row(const struct qr_kv_tables *t, int32_t i)
+{
+    QR_ASSERT(i >= 0 && i < t->conf.n_tables);
+    return t->ids + (size_t)i * (size_t)t->conf.n_blocks_max;
+}
+
+int32_t qr_kv_table_len(const struct qr_kv_tables *t, int32_t i_table)
+{
+    QR_ASSERT(i_table >= 0 && i_table < t->conf.n_tables);
+    return t->lens[i_table];
+}
+
+const qr_block_id *qr_kv_table_ids(const struct qr_kv_tables *t, int32_t i_table)
+{
+    return row(t, i_table);
+}
+
+// Whether the block that position `from` falls into is there already and belongs to others too.
+static bool shares_written(const struct qr_kv_tables *t, int32_t i_table, int32_t from)
+{
+    int32_t at = from / t->conf.block_size;
+    return at < t->lens[i_table] && qr_kv_pool_refs(t->pool, row(t, i_table)[at]) > 1;
+}
+
+uint32_t qr_kv_table_need(const struct qr_kv_tables *t, int32_t i_table, int32_t from, int32_t to)
+{
+    QR_ASSERT(from >= 0 && from < to);
+    int32_t more = qr_kv_blocks_for(to, t->conf.block_size) - qr_kv_table_len(t, i_table);
+    return (uint32_t)(more > 0 ? more : 0) + shares_written(t, i_table, from);
+}
+
+static qr_block_id take(struct qr_kv_pool *pool)
+{
+    bool evicted;
+    qr_block_id id = qr_kv_pool_take(pool, &evicted);
+    QR_ASSERT(id != QR_BLOCK_NONE);
+    return id;
+}
+
+int qr_kv_table_extend(struct qr_kv_tables *t, int32_t i_table, int32_t from, int32_t to, struct qr_batch_copy *copy)
+{
+    if (qr_kv_table_need(t, i_table, from, to) > qr_kv_pool_n_free(t->pool)) return -1;
+    int32_t n = qr_kv_blocks_for(to, t->conf.block_size);
+    QR_ASSERT(n <= t->conf.n_blocks_max);
+    qr_block_id *ids = row(t, i_table);
+    int32_t at = from / t->conf.block_size;
+    QR_ASSERT(at <= t->lens[i_table]);
+    int n_copies = 0;
+    if (shares_written(t, i_table, from)) {
+        // Only a block that is partly filled can be both shared and written: fork shares no unfilled ones.
+        QR_ASSERT(at == t->lens[i_table] - 1 && from % t->conf.block_size != 0);
+        qr_block_id dst = take(t->pool);
+        *copy = (struct qr_batch_copy){.src = ids[at], .dst = dst};
+        qr_kv_pool_unref(t->pool, ids[at]);
+        ids[at] = dst;
+        n_copies = 1;
+    }
+    while (t->lens[i_table] < n) ids[t->lens[i_table]++] = take(t->pool);
+    return n_copies;
+}
+
+void qr_kv_table_fork(struct qr_kv_tables *t, int32_t from, int32_t to, int32_t n_tokens)
+{
+    int32_t n = qr_kv_blocks_for(n_tokens, t->conf.block_size);
+    const qr_block_id *src = row(t, from);
+    qr_block_id *dst = row(t, to);
+    QR_ASSERT(from != to && t->lens[to] == 0 && n <= t->lens[from]);
+    for (int32_t i = 0; i < n; i++) {
+        qr_kv_pool_ref(t->pool, src[i]);
+        dst[i] = src[i];
+    }
+    t->lens[to] = n;
+}
+
+void qr_kv_table_drop(struct qr_kv_tables *t, int32_t i_table)
+{
+    const qr_block_id *ids = row(t, i_table);
+    while (t->lens[i_table] > 0) qr_kv_pool_unref(t->pool, ids[--t->lens[i_table]]);
+}
+
+void qr_kv_tables_check(const struct qr_kv_tables *t)
+{
+    uint64_t n_entries = 0;
+    for (int32_t i = 0; i < t->conf.n_tables; i++) {
+        QR_ASSERT(t->lens[i] >= 0 && t->lens[i] <= t->conf.n_blocks_max);
+        const qr_block_id *ids = row(t, i);
+        for (int32_t j = 0; j < t->lens[i]; j++) QR_ASSERT(qr_kv_pool_refs(t->pool, ids[j]) > 0);
+        n_entries += (uint64_t)t->lens[i];
+    }
+    QR_ASSERT(qr_kv_pool_ref_sum(t->pool) == n_entries); // K3
+}
+
+void qr_kv_tables_dump(const struct qr_kv_tables *t, FILE *f)
+{
+    for (int32_t i = 0; i < t->conf.n_tables; i++) {
+        if (t->lens[i] == 0) continue;
+        fprintf(f, "table %d:", i);
+        for (int32_t j = 0; j < t->lens[i]; j++) {
+            qr_block_id id = row(t, i)[j];
+            fprintf(f, qr_kv_pool_refs(t->pool, id) > 1 ? " %u*" : " %u", id); // a star: shared
+        }
+        fputc('\n', f);
+    }
+}

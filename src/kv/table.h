@@ -1,0 +1,59 @@
+/* Block tables: for each sequence, the blocks that hold its tokens, in order.
+ *
+ * Owns: one table per executor slot, and the references that its entries hold on the pool's blocks.
+ * Refuses to know: token ids, requests, bytes. A copy-on-write comes back as an order for the executor.
+ * Threads: the engine thread.
+ * Lifetime: all memory is reserved at _new (touched only as tables grow); nothing is allocated afterwards.
+ *
+ * Position p of a sequence stands in entry p / block_size. Rules:
+ *   1. Before tokens from .. to-1 are written, qr_kv_table_extend makes their blocks this table's alone.
+ *   2. An entry before the last is never written again (K5), so forks share it for good.
+ *   3. A table is dropped from its tail (K6): on the free list heads outlive tails. */
+#ifndef QR_KV_TABLE_H
+#define QR_KV_TABLE_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/status.h"
+#include "core/batch.h"
+#include "kv/pool.h"
+
+struct qr_kv_tables;
+
+struct qr_kv_tables_conf {
+    int32_t n_tables;     // slots
+    int32_t n_blocks_max; // entries of one table
+    int32_t block_size;   // tokens
+};
+
+// The pool is borrowed and outlives the tables.
+enum qr_status qr_kv_tables_new(struct qr_kv_pool *pool, const struct qr_kv_tables_conf *conf,
+                                struct qr_kv_tables **out) QR_MUST_CHECK;
+void qr_kv_tables_free(struct qr_kv_tables **t);
+
+int32_t qr_kv_table_len(const struct qr_kv_tables *t, int32_t i_table);
+const qr_block_id *qr_kv_table_ids(const struct qr_kv_tables *t, int32_t i_table);
+
+// Blocks that extend would take from the pool so that positions from .. to-1 can be written.
+uint32_t qr_kv_table_need(const struct qr_kv_tables *t, int32_t i_table, int32_t from, int32_t to);
+// Makes positions from .. to-1 writable. Returns how many copies (0 or 1) the executor must make first, with the
+// order in *copy; -1, and nothing is changed, when the pool has not enough free blocks. Everything before `from` has
+// been written.
+int qr_kv_table_extend(struct qr_kv_tables *t, int32_t i_table, int32_t from, int32_t to,
+                       struct qr_batch_copy *copy) QR_MUST_CHECK;
+// Lets the empty table `to` share the blocks that hold the first n_tokens of `from`.
+void qr_kv_table_fork(struct qr_kv_tables *t, int32_t from, int32_t to, int32_t n_tokens);
+// Empties a table, tail first.
+void qr_kv_table_drop(struct qr_kv_tables *t, int32_t i_table);
+
+void qr_kv_tables_check(const struct qr_kv_tables *t); // K3; aborts
+void qr_kv_tables_dump(const struct qr_kv_tables *t, FILE *f);
+
+// Blocks that hold n_tokens.
+static inline int32_t qr_kv_blocks_for(int32_t n_tokens, int32_t block_size)
+{
+    return (n_tokens + block_size - 1) / block_size;
+}
+
+#endif

@@ -1,0 +1,281 @@
+#include "sched/sched.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/mem.h"
+#include "sched/sched_internal.h"
+
+static struct qr_batch_caps caps_of(const struct qr_sched_conf *c)
+{
+    return (struct qr_batch_caps){.n_seqs = c->max_num_seqs, .n_tokens = c->max_num_batched_tokens,
+        .n_table = c->max_num_seqs * qr_kv_blocks_for(c->max_model_len, c->block_size), .n_copies = c->max_num_seqs};
+}
+
+enum qr_status qr_sched_new(const struct qr_sched_conf *conf, struct qr_sched **out)
+{
+    QR_ASSERT(conf->max_num_seqs >= 1 && conf->max_num_batched_tokens >= 1 && conf->max_model_len >= 1);
+    struct qr_sched *s = qr_calloc(QR_MEM_SCHED, 1, sizeof *s);
+    if (!s) return QR_ENOMEM;
+    size_t n = (size_t)conf->max_num_seqs;
+    struct qr_batch_caps caps = caps_of(conf);
+    s->conf = *conf;
+    s->running = qr_calloc(QR_MEM_SCHED, n, sizeof *s->running);
+    s->free_slots = qr_calloc(QR_MEM_SCHED, n, sizeof *s->free_slots);
+    s->orders = qr_calloc(QR_MEM_SCHED, 2 * n, sizeof *s->orders);
+    s->preemptions = qr_calloc(QR_MEM_SCHED, n, sizeof *s->preemptions);
+    s->grants = qr_calloc(QR_MEM_SCHED, n, sizeof *s->grants);
+    s->picks = qr_calloc(QR_MEM_SCHED, n, sizeof *s->picks);
+    s->batch_mem = qr_malloc(QR_MEM_SCHED, qr_batch_bytes(&caps));
+    struct qr_kv_tables_conf tc = {.n_tables = conf->max_num_seqs, .block_size = conf->block_size,
+        .n_blocks_max = qr_kv_blocks_for(conf->max_model_len, conf->block_size)};
+    if (!s->running || !s->free_slots || !s->orders || !s->preemptions || !s->grants || !s->picks || !s->batch_mem ||
+        qr_kv_pool_new(conf->n_blocks, &s->pool) != QR_OK || qr_kv_tables_new(s->pool, &tc, &s->tables) != QR_OK) {
+        qr_sched_free(&s);
+        return QR_ENOMEM;
+    }
+    for (int32_t i = 0; i < conf->max_num_seqs; i++) s->free_slots[i] = conf->max_num_seqs - 1 - i;
+    s->plan = (struct qr_plan){.orders = s->orders, .preemptions = s->preemptions, .grants = s->grants};
+    *out = s;
+    return QR_OK;
+}
+
+void qr_sched_free(struct qr_sched **sched)
+{
+    struct qr_sched *s = *sched;
+    if (!s) return;
+    qr_kv_tables_free(&s->tables);
+    qr_kv_pool_free(&s->pool);
+    qr_free(s->running);
+    qr_free(s->free_slots);
+    qr_free(s->orders);
+    qr_free(s->preemptions);
+    qr_free(s->grants);
+    qr_free(s->picks);
+    qr_free(s->batch_mem);
+    qr_free(s);
+    *sched = NULL;
+}
+
+void qr_sched_add(struct qr_sched *s, struct qr_sched_req *r)
+{
+    QR_ASSERT(r->state == QR_SCHED_NEW && r->n_live > 0);
+    r->order = ++s->last_order;
+    r->state = QR_SCHED_WAITING;
+    qr_queue_insert(&s->waiting, r);
+}
+
+bool qr_sched_idle(const struct qr_sched *s)
+{
+    return s->n_running == 0 && s->waiting.n == 0;
+}
+
+void sched_order(struct qr_sched *s, enum qr_order_kind kind, struct qr_sched_req *r, struct qr_seq *q)
+{
+    QR_ASSERT(s->plan.n_orders < 2 * s->conf.max_num_seqs);
+    s->orders[s->plan.n_orders++] = (struct qr_order){kind, q->slot, r, q->choice};
+}
+
+void sched_run(struct qr_sched *s, struct qr_sched_req *r)
+{
+    qr_queue_remove(&s->waiting, r);
+    r->state = QR_SCHED_RUNNING;
+    r->forked = r->n_live == 1;
+    for (int32_t i = 0; i < r->req->n_choices; i++) {
+        struct qr_seq *q = &r->seqs[i];
+        if (q->done) continue;
+        QR_ASSERT(s->n_running_seqs < s->conf.max_num_seqs && q->n_computed == 0);
+        q->slot = s->free_slots[s->conf.max_num_seqs - 1 - s->n_running_seqs++];
+        sched_order(s, QR_ORDER_OPEN, r, q);
+    }
+    int32_t at = s->n_running++;
+    for (; at > 0 && qr_sched_before(r, s->running[at - 1]); at--) s->running[at] = s->running[at - 1];
+    s->running[at] = r;
+    sched_fork(s, r); // a prompt of one token leaves the leader nothing to do
+}
+
+void sched_unrun(struct qr_sched *s, struct qr_sched_req *r)
+{
+    int32_t at = 0;
+    while (at < s->n_running && s->running[at] != r) at++;
+    QR_ASSERT(at < s->n_running);
+    s->n_running--;
+    memmove(s->running + at, s->running + at + 1, (size_t)(s->n_running - at) * sizeof *s->running);
+}
+
+void sched_release(struct qr_sched *s, struct qr_seq *q)
+{
+    qr_kv_table_drop(s->tables, q->slot);
+    s->free_slots[s->conf.max_num_seqs - 1 - --s->n_running_seqs] = q->slot;
+    q->slot = -1;
+    q->n_computed = 0;
+    q->n_granted = 0;
+}
+
+void sched_fork(struct qr_sched *s, struct qr_sched_req *r)
+{
+    struct qr_seq *lead = qr_sched_req_leader(r);
+    if (r->forked || lead->n_computed < r->req->n_prompt - 1) return;
+    for (int32_t i = lead->choice + 1; i < r->req->n_choices; i++) {
+        struct qr_seq *q = &r->seqs[i];
+        if (q->done) continue;
+        qr_kv_table_fork(s->tables, lead->slot, q->slot, lead->n_computed);
+        q->n_computed = lead->n_computed;
+        if (q->n_seen < q->n_computed) q->n_seen = q->n_computed;
+    }
+    r->forked = true;
+}
+
+static void count_computed(struct qr_sched *s, struct qr_sched_req *r, struct qr_seq *q, int32_t n)
+{
+    int32_t from = q->n_computed, to = from + n, n_prompt = r->req->n_prompt;
+    int32_t prompt_to = to < n_prompt ? to : n_prompt;
+    if (prompt_to > r->n_prompt_seen) {
+        s->counts.n_prompt_tokens += (uint64_t)(prompt_to - r->n_prompt_seen);
+        r->n_prompt_seen = prompt_to;
+    }
+    if (from < q->n_seen) s->counts.n_recomputed_tokens += (uint64_t)((to < q->n_seen ? to : q->n_seen) - from);
+    if (q->n_seen < to) q->n_seen = to;
+}
+
+// Slots of blocks in use, and how many of them hold a token. A block that several share counts once.
+static void count_slots(const struct qr_sched *s, uint64_t *allocated, uint64_t *filled)
+{
+    uint64_t used = qr_kv_pool_n_blocks(s->pool) - qr_kv_pool_n_free(s->pool), empty = 0;
+    for (int32_t i = 0; i < s->n_running; i++) {
+        const struct qr_sched_req *r = s->running[i];
+        for (int32_t j = 0; j < r->req->n_choices; j++) {
+            const struct qr_seq *q = &r->seqs[j];
+            int32_t len = q->slot >= 0 ? qr_kv_table_len(s->tables, q->slot) : 0;
+            if (len == 0) continue;
+            uint32_t refs = qr_kv_pool_refs(s->pool, qr_kv_table_ids(s->tables, q->slot)[len - 1]);
+            empty += (uint64_t)(len * s->conf.block_size - q->n_computed) / refs;
+        }
+    }
+    *allocated = used * (uint64_t)s->conf.block_size;
+    *filled = *allocated - empty;
+}
+
+void qr_sched_computed(struct qr_sched *s)
+{
+    for (int32_t i = 0; i < s->plan.n_grants; i++) {
+        const struct qr_grant *g = &s->grants[i];
+        count_computed(s, g->r, g->seq, g->n_tokens);
+        g->seq->n_computed += g->n_tokens;
+        g->seq->n_granted = 0;
+        s->counts.n_step_tokens += (uint64_t)g->n_tokens;
+    }
+    for (int32_t i = 0; i < s->plan.n_grants; i++) sched_fork(s, s->grants[i].r);
+    s->plan.n_grants = 0;
+    s->counts.n_steps++;
+    uint64_t allocated, filled;
+    count_slots(s, &allocated, &filled);
+    s->counts.waste_slots += allocated - filled;
+    s->counts.waste_of_slots += allocated;
+}
+
+void qr_sched_append(struct qr_sched_req *r, struct qr_seq *q, int32_t token)
+{
+    int32_t n_generated = q->n_ids - r->req->n_prompt;
+    QR_ASSERT(!q->done && q->n_computed == q->n_ids && n_generated < r->req->sampling.max_tokens);
+    q->generated[n_generated] = token;
+    q->n_ids++;
+}
+
+// The leader leaves before the others forked: the next live sequence takes over what it computed.
+static void hand_over(struct qr_sched *s, struct qr_sched_req *r, struct qr_seq *from)
+{
+    struct qr_seq *to = qr_sched_req_leader(r);
+    if (from->n_computed > 0) qr_kv_table_fork(s->tables, from->slot, to->slot, from->n_computed);
+    to->n_computed = from->n_computed;
+    if (to->n_seen < to->n_computed) to->n_seen = to->n_computed;
+}
+
+int32_t qr_sched_end(struct qr_sched *s, struct qr_sched_req *r, int32_t choice)
+{
+    QR_ASSERT(choice >= 0 && choice < r->req->n_choices && r->state != QR_SCHED_NEW);
+    struct qr_seq *q = &r->seqs[choice];
+    int32_t slot = q->slot;
+    if (q->done) return -1;
+    bool led = r->state == QR_SCHED_RUNNING && !r->forked && q == qr_sched_req_leader(r);
+    for (int32_t i = 0; i < s->plan.n_grants; i++)
+        if (s->grants[i].seq == q) s->grants[i].n_tokens = 0;
+    q->done = true;
+    r->n_live--;
+    if (led && r->n_live > 0) hand_over(s, r, q);
+    if (slot >= 0) sched_release(s, q);
+    if (r->n_live == 1) r->forked = r->state == QR_SCHED_RUNNING;
+    if (r->n_live > 0) return slot;
+    if (r->state == QR_SCHED_WAITING) qr_queue_remove(&s->waiting, r);
+    else sched_unrun(s, r);
+    r->state = QR_SCHED_ENDED;
+    return slot;
+}
+
+void qr_sched_snapshot(const struct qr_sched *s, struct qr_snapshot *o)
+{
+    o->n_running = s->n_running;
+    o->n_waiting = s->waiting.n;
+    o->n_blocks = qr_kv_pool_n_blocks(s->pool);
+    o->n_blocks_free = qr_kv_pool_n_free(s->pool);
+    o->n_blocks_used = o->n_blocks - o->n_blocks_free;
+    o->n_blocks_cached = qr_kv_pool_n_cached(s->pool);
+    o->block_size = s->conf.block_size;
+    count_slots(s, &o->slots_allocated, &o->slots_filled);
+    const struct sched_counts *c = &s->counts;
+    o->n_steps = c->n_steps, o->n_step_tokens = c->n_step_tokens;
+    o->waste_slots = c->waste_slots, o->waste_of_slots = c->waste_of_slots;
+    o->n_preemptions = c->n_preemptions, o->n_preempted_tokens = c->n_preempted_tokens;
+    o->n_prompt_tokens = c->n_prompt_tokens, o->n_recomputed_tokens = c->n_recomputed_tokens;
+}
+
+static void check_running(const struct qr_sched *s, const struct qr_sched_req *r)
+{
+    QR_ASSERT(r->state == QR_SCHED_RUNNING && r->n_live > 0); // S3: a state is a queue
+    for (int32_t i = 0; i < r->req->n_choices; i++) {
+        const struct qr_seq *q = &r->seqs[i];
+        QR_ASSERT(q->done == (q->slot < 0));
+        if (q->done) continue;
+        QR_ASSERT(q->n_computed >= 0 && q->n_computed <= q->n_ids); // S2
+        QR_ASSERT(q->n_ids <= r->req->n_prompt + r->req->sampling.max_tokens && q->n_ids <= s->conf.max_model_len);
+        int32_t len = qr_kv_table_len(s->tables, q->slot);
+        QR_ASSERT((int64_t)len * s->conf.block_size >= q->n_computed + q->n_granted);
+    }
+}
+
+void qr_sched_check(const struct qr_sched *s)
+{
+    qr_kv_pool_check(s->pool);
+    qr_kv_tables_check(s->tables);
+    qr_queue_check(&s->waiting);
+    for (const struct qr_sched_req *r = s->waiting.head; r; r = r->next)
+        for (int32_t i = 0; i < r->req->n_choices; i++)
+            QR_ASSERT(r->seqs[i].slot < 0 && r->seqs[i].n_computed == 0);
+    int32_t n_live = 0, n_tokens = 0;
+    for (int32_t i = 0; i < s->n_running; i++) {
+        check_running(s, s->running[i]);
+        QR_ASSERT(i == 0 || qr_sched_before(s->running[i - 1], s->running[i]));
+        n_live += s->running[i]->n_live;
+    }
+    QR_ASSERT(n_live == s->n_running_seqs && n_live <= s->conf.max_num_seqs);
+    for (int32_t i = 0; i < s->plan.n_grants; i++) n_tokens += s->grants[i].n_tokens;
+    QR_ASSERT(n_tokens <= s->budget || s->plan.n_grants == 0); // S1
+}
+
+static void dump_req(const struct qr_sched_req *r, const char *where, FILE *f)
+{
+    fprintf(f, "%s request %llu: order %llu, prompt %d, preempted %d times\n", where, (unsigned long long)r->id,
+            (unsigned long long)r->order, r->req->n_prompt, r->n_preemptions);
+    for (int32_t i = 0; i < r->req->n_choices; i++) {
+        const struct qr_seq *q = &r->seqs[i];
+        fprintf(f, "  choice %d: slot %d, computed %d of %d%s\n", i, q->slot, q->n_computed, q->n_ids, q->done ? ", done" : "");
+    }
+}
+
+void qr_sched_dump(const struct qr_sched *s, FILE *f)
+{
+    for (int32_t i = 0; i < s->n_running; i++) dump_req(s->running[i], "running", f);
+    for (const struct qr_sched_req *r = s->waiting.head; r; r = r->next) dump_req(r, "waiting", f);
+    qr_kv_tables_dump(s->tables, f);
+    qr_kv_pool_dump(s->pool, f);
+}

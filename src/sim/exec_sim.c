@@ -1,0 +1,257 @@
+#include "sim/exec_sim.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/hash.h"
+#include "base/mem.h"
+
+struct slot {
+    const struct qr_sampling *sampling; // NULL: closed
+    int32_t choice, n_prompt, n_ids, cap;
+    int32_t *ids;   // (cap) everything this sequence is known to consist of
+    uint64_t *past; // (cap) past[p] is the hash of ids[0 .. p]
+};
+
+struct exec_sim {
+    struct qr_exec face;
+    struct qr_exec_sim_conf conf;
+    struct slot *slots;       // (n_slots)
+    uint64_t *shadow;         // (n_blocks, block_size) the hash of the history that was written there; 0: never
+    uint64_t *writers;        // (n_blocks) step << 16 | row + 1 of the last write
+    struct qr_out_row *rows;  // (n_tokens_max + n_slots)
+    struct qr_top *tops;      // (n_tokens_max + n_slots, QR_LOGPROBS_MAX)
+    struct qr_exec_result result;
+    qr_ticket last;
+};
+
+static struct exec_sim *sim_of(struct qr_exec *x)
+{
+    return (struct exec_sim *)x;
+}
+
+static void sim_info(struct qr_exec *x, struct qr_exec_info *out)
+{
+    const struct qr_exec_sim_conf *c = &sim_of(x)->conf;
+    *out = (struct qr_exec_info){.n_slots = c->n_slots, .n_tokens_max = c->n_tokens_max, .block_size = c->block_size,
+        .n_blocks = c->n_blocks, .n_groups = 1, .n_vocab = c->n_vocab, .ctx_max = c->ctx_max};
+    out->block_bytes[0] = (uint64_t)c->block_size;
+}
+
+static void slot_append(struct slot *s, int32_t id)
+{
+    QR_ASSERT(s->n_ids < s->cap);
+    uint64_t before = s->n_ids > 0 ? s->past[s->n_ids - 1] : 0;
+    s->ids[s->n_ids] = id;
+    s->past[s->n_ids] = qr_mix64(before ^ qr_mix64((uint64_t)id + 1)) | 1; // never 0
+    s->n_ids++;
+}
+
+static enum qr_status sim_seq_open(struct qr_exec *x, int32_t i_slot, const struct qr_sampling *sampling, int32_t choice,
+                                   const int32_t *ids, int32_t n_prompt, int32_t n_ids)
+{
+    struct exec_sim *e = sim_of(x);
+    QR_ASSERT(i_slot >= 0 && i_slot < e->conf.n_slots && !e->slots[i_slot].sampling);
+    QR_ASSERT(n_prompt >= 1 && n_ids >= n_prompt && n_ids <= n_prompt + sampling->max_tokens);
+    int64_t cap = (int64_t)n_prompt + sampling->max_tokens;
+    QR_ASSERT(cap <= e->conf.ctx_max);
+    struct slot s = {.choice = choice, .n_prompt = n_prompt, .cap = (int32_t)cap};
+    s.past = qr_malloc(QR_MEM_EXEC, (size_t)cap * (sizeof *s.past + sizeof *s.ids));
+    if (!s.past) return QR_ENOMEM;
+    s.ids = (int32_t *)(s.past + cap);
+    for (int32_t i = 0; i < n_ids; i++) slot_append(&s, ids[i]);
+    s.sampling = sampling;
+    e->slots[i_slot] = s;
+    return QR_OK;
+}
+
+static void sim_seq_close(struct qr_exec *x, int32_t i_slot)
+{
+    struct slot *s = &sim_of(x)->slots[i_slot];
+    QR_ASSERT(i_slot >= 0 && i_slot < sim_of(x)->conf.n_slots && s->sampling);
+    qr_free(s->past);
+    *s = (struct slot){0};
+}
+
+// The place in a block of position p of a row's sequence.
+static size_t place(const struct exec_sim *e, const struct qr_batch *b, const struct qr_batch_seq *q, int32_t p)
+{
+    int32_t bs = e->conf.block_size;
+    return (size_t)qr_batch_table(b)[q->first_block + p / bs] * (size_t)bs + (size_t)(p % bs);
+}
+
+// Everything before pos0 must stand where the table says, as this very history wrote it.
+static void shadow_read(const struct exec_sim *e, const struct qr_batch *b, const struct qr_batch_seq *q)
+{
+    const struct slot *s = &e->slots[q->slot];
+    for (int32_t p = 0; p < q->pos0; p++) {
+        uint64_t got = e->shadow[place(e, b, q, p)];
+        if (got == s->past[p]) continue;
+        fprintf(stderr, "sim: step %llu: slot %d reads position %d in block %u: %s\n", (unsigned long long)b->step, q->slot,
+                p, qr_batch_table(b)[q->first_block + p / e->conf.block_size],
+                got ? "another history stands there" : "it was never written");
+        QR_ASSERT(!"a block does not hold what its table's owner wrote");
+    }
+}
+
+static void shadow_write(struct exec_sim *e, const struct qr_batch *b, const struct qr_batch_seq *q)
+{
+    const struct slot *s = &e->slots[q->slot];
+    uint64_t writer = b->step << 16 | (uint64_t)(q - qr_batch_seqs(b) + 1);
+    for (int32_t p = q->pos0; p < q->pos0 + q->n_tokens; p++) {
+        size_t at = place(e, b, q, p);
+        uint64_t *last = &e->writers[at / (size_t)e->conf.block_size];
+        QR_ASSERT(*last >> 16 != b->step || *last == writer); // two sequences write one block in one step
+        *last = writer;
+        e->shadow[at] = s->past[p];
+    }
+}
+
+static void shadow_step(struct exec_sim *e, const struct qr_batch *b)
+{
+    size_t bs = (size_t)e->conf.block_size;
+    qr_batch_check(b, e->conf.block_size, e->conf.n_blocks);
+    for (int32_t i = 0; i < b->n_copies; i++) {
+        const struct qr_batch_copy *c = &qr_batch_copies(b)[i];
+        memcpy(e->shadow + c->dst * bs, e->shadow + c->src * bs, bs * sizeof *e->shadow);
+    }
+    const struct qr_batch_seq *q = qr_batch_seqs(b);
+    for (int32_t i = 0; i < b->n_seqs; i++) shadow_read(e, b, &q[i]);
+    for (int32_t i = 0; i < b->n_seqs; i++) shadow_write(e, b, &q[i]);
+    for (int32_t i = 0; i < b->n_seqs; i++) shadow_read(e, b, &q[i]); // nobody wrote into what another reads
+}
+
+static bool contains(const int32_t *ids, size_t n, int32_t id)
+{
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] == id) return true;
+    return false;
+}
+
+// The token that follows a history: a pure function of it, the seed and the choice. End tokens come up by chance, but
+// not before min_tokens.
+static int32_t draw(const struct exec_sim *e, const struct slot *s)
+{
+    const struct qr_sampling *p = s->sampling;
+    uint64_t past = s->past[s->n_ids - 1];
+    bool early = s->n_ids - s->n_prompt < p->min_tokens;
+    int32_t id = 0;
+    for (uint64_t i = 0; i < 64; i++) {
+        id = (int32_t)(qr_rand_u64(p->seed, past + (uint64_t)s->choice, i) % (uint64_t)e->conf.n_vocab);
+        if (!early || !(contains(p->eos, p->n_eos, id) || contains(p->stop_ids, p->n_stop_ids, id))) break;
+    }
+    return id;
+}
+
+// A row's made-up logprobs: pure in the history that leads to it.
+static void add_row(struct exec_sim *e, int32_t i_seq, int32_t pos, uint64_t past, int32_t token, int32_t n_logprobs, bool score)
+{
+    int32_t i = e->result.n_rows++;
+    struct qr_out_row *r = &e->rows[i];
+    *r = (struct qr_out_row){.i_seq = i_seq, .pos = pos, .token = token, .first_top = i * QR_LOGPROBS_MAX, .is_score = score};
+    if (n_logprobs < 0) return;
+    r->rank = 1 + (int32_t)(past % 5);
+    r->logprob = -(float)(past >> 40) * 0x1p-20f;
+    r->n_top = n_logprobs < QR_LOGPROBS_MAX ? n_logprobs : QR_LOGPROBS_MAX;
+    for (int32_t k = 0; k < r->n_top; k++)
+        e->tops[r->first_top + k] = (struct qr_top){(int32_t)((past + (uint64_t)k) % (uint64_t)e->conf.n_vocab), -(float)k};
+}
+
+static void run_seq(struct exec_sim *e, const struct qr_batch *b, int32_t i)
+{
+    const struct qr_batch_seq *q = &qr_batch_seqs(b)[i];
+    struct slot *s = &e->slots[q->slot];
+    const struct qr_sampling *p = s->sampling;
+    int32_t to = q->pos0 + q->n_tokens;
+    if (q->flags & QR_BATCH_SCORE)
+        for (int32_t pos = q->pos0; pos < to && pos + 1 < s->n_prompt; pos++)
+            add_row(e, i, pos, s->past[pos], s->ids[pos + 1], p->n_prompt_logprobs, true);
+    if (!(q->flags & QR_BATCH_SAMPLE)) return;
+    QR_ASSERT(to == s->n_ids);
+    uint64_t past = s->past[to - 1];
+    slot_append(s, draw(e, s));
+    add_row(e, i, to - 1, past, s->ids[to], p->n_logprobs, false);
+}
+
+static uint64_t cost_of(const struct exec_sim *e, const struct qr_batch *b)
+{
+    const struct qr_sim_costs *c = &e->conf.costs;
+    uint64_t rows = 0, prompt_rows = 0, context = 0;
+    for (int32_t i = 0; i < b->n_seqs; i++) {
+        const struct qr_batch_seq *q = &qr_batch_seqs(b)[i];
+        int32_t prompt_to = q->pos0 + q->n_tokens < q->n_prompt ? q->pos0 + q->n_tokens : q->n_prompt;
+        int32_t in_prompt = prompt_to > q->pos0 ? prompt_to - q->pos0 : 0;
+        prompt_rows += (uint64_t)(in_prompt + 15) / 16 * 16;
+        rows += (uint64_t)(q->n_tokens - in_prompt);
+        context += (uint64_t)(q->pos0 + q->n_tokens);
+    }
+    return c->fixed_ns + rows * c->row_ns + (prompt_rows ? c->prompt_fixed_ns : 0) + prompt_rows * c->prompt_row_ns +
+           context * c->context_ps / 1000;
+}
+
+static enum qr_status sim_submit(struct qr_exec *x, const struct qr_batch *b, qr_ticket *out)
+{
+    struct exec_sim *e = sim_of(x);
+    QR_ASSERT(b->n_tokens <= e->conf.n_tokens_max && b->n_seqs <= e->conf.n_slots);
+    for (int32_t i = 0; i < b->n_seqs; i++) {
+        const struct qr_batch_seq *q = &qr_batch_seqs(b)[i];
+        const struct slot *s = &e->slots[q->slot];
+        QR_ASSERT(s->sampling && s->n_prompt == q->n_prompt && q->pos0 + q->n_tokens <= s->n_ids);
+        QR_ASSERT(memcmp(qr_batch_ids(b) + q->first_id, s->ids + q->pos0, (size_t)q->n_tokens * sizeof(int32_t)) == 0);
+    }
+    if (e->conf.shadow) shadow_step(e, b);
+    e->result = (struct qr_exec_result){.elapsed_ns = cost_of(e, b), .rows = e->rows, .tops = e->tops};
+    for (int32_t i = 0; i < b->n_seqs; i++) run_seq(e, b, i);
+    *out = ++e->last;
+    return QR_OK;
+}
+
+static enum qr_status sim_wait(struct qr_exec *x, qr_ticket t, struct qr_exec_result *out)
+{
+    struct exec_sim *e = sim_of(x);
+    QR_ASSERT(t == e->last);
+    struct qr_clock *c = e->conf.clock;
+    if (c && c->advance_ns) c->advance_ns(c, e->result.elapsed_ns);
+    *out = e->result;
+    return QR_OK;
+}
+
+static void sim_close(struct qr_exec *x)
+{
+    struct exec_sim *e = sim_of(x);
+    for (int32_t i = 0; e->slots && i < e->conf.n_slots; i++) qr_free(e->slots[i].past);
+    qr_free(e->slots);
+    qr_free(e->shadow);
+    qr_free(e->writers);
+    qr_free(e->rows);
+    qr_free(e->tops);
+    qr_free(e);
+}
+
+static const struct qr_exec_ops sim_ops = {sim_info, sim_seq_open, sim_seq_close, sim_submit, sim_wait, sim_close};
+
+enum qr_status qr_exec_sim_new(const struct qr_exec_sim_conf *conf, struct qr_exec **out, struct qr_error *err)
+{
+    if (conf->n_slots < 1 || conf->n_tokens_max < 1 || conf->block_size < 1 || conf->n_vocab < 2 || conf->ctx_max < 1 ||
+        conf->n_blocks < 1)
+        return qr_fail(err, QR_EINVAL, "the simulated executor needs at least 1 slot, token, block and position, 2 ids");
+    struct exec_sim *e = qr_calloc(QR_MEM_EXEC, 1, sizeof *e);
+    if (!e) return qr_fail(err, QR_ENOMEM, "no memory for the simulated executor");
+    size_t n_rows = (size_t)conf->n_tokens_max + (size_t)conf->n_slots;
+    e->face.ops = &sim_ops;
+    e->conf = *conf;
+    e->slots = qr_calloc(QR_MEM_EXEC, (size_t)conf->n_slots, sizeof *e->slots);
+    e->rows = qr_malloc(QR_MEM_EXEC, n_rows * sizeof *e->rows);
+    e->tops = qr_malloc(QR_MEM_EXEC, n_rows * QR_LOGPROBS_MAX * sizeof *e->tops);
+    if (conf->shadow) {
+        e->shadow = qr_calloc(QR_MEM_EXEC, (size_t)conf->n_blocks * (size_t)conf->block_size, sizeof *e->shadow);
+        e->writers = qr_calloc(QR_MEM_EXEC, conf->n_blocks, sizeof *e->writers);
+    }
+    if (!e->slots || !e->rows || !e->tops || (conf->shadow && (!e->shadow || !e->writers))) {
+        sim_close(&e->face);
+        return qr_fail(err, QR_ENOMEM, "no memory for the simulated executor (%u blocks, %d slots)", conf->n_blocks, conf->n_slots);
+    }
+    *out = &e->face;
+    return QR_OK;
+}

@@ -1,0 +1,254 @@
+/* Random workloads over the production scheduler, block bookkeeping and engine, with the simulator's shadow watching
+ * every block. QUIRE_SEED=n runs one seed alone; `make sim-long` runs many. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/test.h"
+#include "sim/rig_internal.h"
+
+#define REQS_MAX 96
+
+struct choice_seen {
+    int32_t n_tokens, n_scores;
+    int32_t *tokens;
+    enum qr_finish finish;
+    bool finished, aborted, quiet;
+};
+
+struct tracked {
+    struct rig_req q;
+    qr_req_id id;
+    bool accepted;
+    struct choice_seen seen[4];
+};
+
+struct world {
+    uint64_t seed, draws;
+    struct rig rig;
+    bool faults;
+    int32_t n_reqs, n_steps;
+    struct tracked reqs[REQS_MAX];
+    struct qr_snapshot end;
+};
+
+static uint64_t running_seed;
+
+// On any failure: the one line that runs it again.
+static void say_replay(void)
+{
+    char line[128];
+    int n = snprintf(line, sizeof line, "replay: QUIRE_SEED=%llu quire-test sim_random\n", (unsigned long long)running_seed);
+    ssize_t put = write(STDERR_FILENO, line, (size_t)n);
+    (void)put;
+}
+
+static void on_abort(int sig)
+{
+    say_replay();
+    signal(sig, SIG_DFL);
+    raise(sig);
+}
+
+#define EXPECT(c)                                                                                            \
+    do {                                                                                                     \
+        if (!(c)) {                                                                                          \
+            say_replay();                                                                                    \
+            fail_msg("seed %llu: %s", (unsigned long long)running_seed, #c);                                 \
+        }                                                                                                    \
+    } while (0)
+
+static int32_t draw(struct world *w, int32_t from, int32_t to)
+{
+    return from + (int32_t)(qr_rand_u64(w->seed, 1, w->draws++) % (uint64_t)(to - from + 1));
+}
+
+static struct rig_conf draw_conf(struct world *w)
+{
+    static const int32_t sizes[] = {1, 3, 16, 16, 32, 48, 64, 128};
+    static const int32_t budgets[] = {1, 2, 7, 16, 17, 33, 64, 100, 256, 512};
+    struct rig_conf c = {.block_size = sizes[draw(w, 0, 7)], .max_num_seqs = draw(w, 4, 20), .n_vocab = draw(w, 20, 400),
+        .budget = budgets[draw(w, 0, 9)], .max_model_len = draw(w, 60, 400), .outbox = 8192};
+    // From a pool that one request fills to one where four fit.
+    int32_t per_seq = (c.max_model_len + c.block_size - 1) / c.block_size;
+    c.n_blocks = (uint32_t)draw(w, per_seq, 4 * per_seq);
+    return c;
+}
+
+static void submit(struct world *w)
+{
+    const struct rig_conf *c = &w->rig.conf;
+    if (w->n_reqs == REQS_MAX) return;
+    struct tracked *t = &w->reqs[w->n_reqs++];
+    int32_t n_prompt = draw(w, 1, c->max_model_len / 2), max_tokens = draw(w, 0, c->max_model_len / 2);
+    if (draw(w, 0, 3) == 0) n_prompt = draw(w, 1, 4);
+    rig_req_init(&t->q, w->seed * 1000 + (uint64_t)w->n_reqs, n_prompt, max_tokens, c->n_vocab);
+    struct qr_req *q = &t->q.req;
+    q->n_choices = draw(w, 0, 2) == 0 ? draw(w, 1, 4) : 1;
+    q->priority = draw(w, 0, 9) == 0 ? draw(w, -2, 2) : 0;
+    t->q.eos[0] = draw(w, 0, c->n_vocab - 1);
+    t->q.stop[0] = draw(w, 0, c->n_vocab - 1);
+    q->sampling.eos = t->q.eos, q->sampling.n_eos = (size_t)draw(w, 0, 1);
+    q->sampling.stop_ids = t->q.stop, q->sampling.n_stop_ids = (size_t)draw(w, 0, 1);
+    q->sampling.ignore_eos = draw(w, 0, 3) == 0;
+    q->sampling.min_tokens = draw(w, 0, 2) == 0 ? draw(w, 0, max_tokens) : 0;
+    q->sampling.n_prompt_logprobs = draw(w, 0, 3) == 0 ? draw(w, 0, 2) : -1;
+    struct qr_error err;
+    if (w->faults && draw(w, 0, 7) == 0) qr_mem_fail_at((uint64_t)draw(w, 1, 3), 0);
+    enum qr_status st = qr_engine_submit(w->rig.engine, q, &t->id, &err);
+    qr_mem_fail_at(0, 0);
+    EXPECT(st == QR_OK || (st == QR_ENOMEM && w->faults) || st == QR_ETOOBIG);
+    t->accepted = st == QR_OK;
+    for (int32_t i = 0; i < q->n_choices; i++) {
+        t->seen[i].tokens = qr_malloc(QR_MEM_MISC, (size_t)(max_tokens + 1) * sizeof(int32_t));
+        EXPECT(t->seen[i].tokens);
+    }
+}
+
+static void cancel(struct world *w)
+{
+    if (w->n_reqs == 0) return;
+    struct tracked *t = &w->reqs[draw(w, 0, w->n_reqs - 1)];
+    if (!t->accepted) return;
+    int32_t choice = draw(w, -1, t->q.req.n_choices - 1);
+    bool quiet = draw(w, 0, 2) == 0;
+    for (int32_t i = 0; i < t->q.req.n_choices; i++)
+        if (choice < 0 || choice == i) {
+            t->seen[i].aborted = true;
+            if (quiet && !t->seen[i].finished) t->seen[i].quiet = true;
+        }
+    qr_engine_cancel(w->rig.engine, t->id, choice, -1, quiet);
+}
+
+static void take(struct world *w, const struct qr_event *ev)
+{
+    struct tracked *t = w->reqs;
+    while (t < w->reqs + w->n_reqs && !(t->accepted && t->id == ev->id)) t++;
+    EXPECT(t < w->reqs + w->n_reqs && ev->choice >= 0 && ev->choice < t->q.req.n_choices);
+    struct choice_seen *s = &t->seen[ev->choice];
+    EXPECT(!s->finished && !s->quiet); // FINISH is the last event; nothing after a quiet cancel
+    if (ev->kind == QR_EVENT_TOKEN) {
+        EXPECT(s->n_tokens < t->q.req.sampling.max_tokens && ev->pos == t->q.req.n_prompt + s->n_tokens);
+        s->tokens[s->n_tokens++] = ev->token;
+    } else if (ev->kind == QR_EVENT_PROMPT) {
+        EXPECT(ev->pos >= 1 && ev->pos < t->q.req.n_prompt && ev->token == t->q.prompt[ev->pos]);
+        t->seen[0].n_scores++; // the leader scores, whichever choice that is
+        EXPECT(ev->pos == t->seen[0].n_scores);
+    } else {
+        s->finished = true;
+        s->finish = ev->finish;
+    }
+}
+
+static void step(struct world *w)
+{
+    if (w->faults && draw(w, 0, 40) == 0) qr_mem_fail_at(1, 0);
+    if (w->faults && draw(w, 0, 200) == 0) w->rig.spy.fail_waits = 1;
+    enum qr_status st = qr_engine_step(w->rig.engine);
+    qr_mem_fail_at(0, 0);
+    EXPECT(st == QR_OK || st == QR_AGAIN);
+    w->n_steps++;
+    for (struct qr_event ev; qr_engine_poll(w->rig.engine, &ev);) take(w, &ev);
+}
+
+static void judge(struct world *w, const struct tracked *t)
+{
+    for (int32_t c = 0; c < t->q.req.n_choices; c++) {
+        const struct choice_seen *s = &t->seen[c];
+        if (!t->accepted) continue;
+        EXPECT(s->finished != s->quiet);
+        struct rig_text right = rig_solo(&t->q, c, w->rig.conf.n_vocab);
+        EXPECT(s->n_tokens <= right.n && memcmp(s->tokens, right.tokens, (size_t)s->n_tokens * sizeof(int32_t)) == 0);
+        if (s->finished && s->finish != QR_FINISH_ABORT && s->finish != QR_FINISH_ERROR) {
+            EXPECT(s->n_tokens == right.n && s->finish == right.finish);
+            // Scores are published by the first choice that is live; a quiet one keeps them to itself.
+            if (t->q.req.sampling.n_prompt_logprobs >= 0 && !t->seen[0].quiet)
+                EXPECT(t->seen[0].n_scores == t->q.req.n_prompt - 1);
+        }
+        EXPECT(s->finish != QR_FINISH_ABORT || s->aborted);
+        EXPECT(s->finish != QR_FINISH_ERROR || w->faults);
+        rig_text_fini(&right);
+    }
+}
+
+// Runs one seed to its end and returns the hash of every batch.
+static uint64_t run_world(struct world *w, uint64_t seed, int32_t n_ops, bool judged)
+{
+    memset(w, 0, sizeof *w);
+    w->seed = running_seed = seed;
+    w->faults = seed % 3 == 0;
+    struct rig_conf c = draw_conf(w);
+    rig_open(&w->rig, &c);
+    int32_t p_submit = draw(w, 5, 40), p_cancel = draw(w, 0, 1) ? 0 : draw(w, 1, 10);
+    for (int32_t i = 0; i < n_ops; i++) {
+        int32_t p = draw(w, 0, 99);
+        if (p < p_submit) submit(w);
+        else if (p < p_submit + p_cancel) cancel(w);
+        else step(w);
+    }
+    for (int32_t i = 0; ; i++) {
+        struct qr_snapshot s;
+        qr_engine_snapshot(w->rig.engine, &s);
+        if (s.n_running == 0 && s.n_waiting == 0) break;
+        EXPECT(i < 200000); // no livelock
+        step(w);
+    }
+    step(w); // cancels of requests that are gone
+    qr_engine_snapshot(w->rig.engine, &w->end);
+    if (judged)
+        for (int32_t i = 0; i < w->n_reqs; i++) judge(w, &w->reqs[i]);
+    for (int32_t i = 0; i < w->n_reqs; i++) {
+        for (int32_t k = 0; k < 4; k++) qr_free(w->reqs[i].seen[k].tokens);
+        rig_req_fini(&w->reqs[i].q);
+    }
+    uint64_t hash = w->rig.spy.batch_hash;
+    rig_close(&w->rig);
+    return hash;
+}
+
+static void run_seeds(uint64_t from, uint64_t to, int32_t n_ops)
+{
+    const char *one = getenv("QUIRE_SEED");
+    if (one) {
+        from = strtoull(one, NULL, 10);
+        to = from + 1;
+    }
+    static struct world w;
+    void (*before)(int) = signal(SIGABRT, on_abort);
+    qr_log_set_level((enum qr_log_level)-1); // faults are reported as errors, and here are many
+    uint64_t n_steps = 0, n_preemptions = 0, n_recomputed = 0, n_generated = 0, n_errors = 0;
+    size_t live = qr_mem_live_bytes(QR_MEM_REQ) + qr_mem_live_bytes(QR_MEM_SCHED) + qr_mem_live_bytes(QR_MEM_EXEC);
+    for (uint64_t seed = from; seed < to; seed++) {
+        uint64_t hash = run_world(&w, seed, n_ops, true);
+        n_steps += (uint64_t)w.n_steps;
+        n_preemptions += w.end.n_preemptions;
+        n_recomputed += w.end.n_recomputed_tokens;
+        n_generated += w.end.n_generated_tokens;
+        n_errors += w.end.n_finished_error;
+        if (seed % 8 == 0) EXPECT(run_world(&w, seed, n_ops, false) == hash); // S5
+    }
+    EXPECT(qr_mem_live_bytes(QR_MEM_REQ) + qr_mem_live_bytes(QR_MEM_SCHED) + qr_mem_live_bytes(QR_MEM_EXEC) == live);
+    printf("sim: %llu seeds, %llu steps, %llu tokens, %llu preemptions, %llu tokens recomputed, %llu ended by faults\n",
+           (unsigned long long)(to - from), (unsigned long long)n_steps, (unsigned long long)n_generated,
+           (unsigned long long)n_preemptions, (unsigned long long)n_recomputed, (unsigned long long)n_errors);
+    if (!one) EXPECT(n_preemptions > 20 && n_errors > 5); // the workloads do reach these states
+    qr_log_set_level(QR_LOG_INFO);
+    signal(SIGABRT, before);
+}
+
+QR_TEST(sim_random_workloads_equal_their_solo_runs)
+{
+    run_seeds(1, 61, 300);
+}
+
+QR_TEST(sim_long_random_workloads)
+{
+    const char *n = getenv("QUIRE_SIM_SEEDS");
+    if (!n) QR_SKIP("runs under make sim-long");
+    run_seeds(1000, 1000 + strtoull(n, NULL, 10), 600);
+}
