@@ -130,21 +130,12 @@ DOT_ROWS(u6)
 DOT_ROWS(i8)
 #endif
 
-// How far ahead of a single row's reads the next lines are fetched, bytes; panels follow each other in memory.
-#define AHEAD 2048
-SIMD_INLINE void fetch(const void *rec, int bytes, int rows, int h)
-{
-    if (rows > 1 || h > 0) return;
-    for (int i = 0; i < bytes; i += 64) _mm_prefetch((const char *)rec + AHEAD + i, _MM_HINT_T0);
-}
-
 // Micro-kernels: R rows (a constant) of the tile against half h of the panel.
 SIMD_INLINE void micro_u4g32(const uint8_t *panel, int k, const uint8_t *tile, const int R, int h, vf *acc)
 {
     const struct qr_u4g32 *rec = (const struct qr_u4g32 *)panel;
     for (int g = 0; g < k / 32; g++, rec++, tile += R * 40) {
         vi w[8];
-        fetch(rec, sizeof *rec, R, h);
         quads_of_nibbles(&rec->q[0][h * VL][0], w);
         vf d = vf_of_f16(rec->d + h * VL);
         FOR_CHAINS(r0, R)
@@ -164,7 +155,6 @@ SIMD_INLINE void micro_u4g32m(const uint8_t *panel, int k, const uint8_t *tile, 
     const struct qr_u4g32m *rec = (const struct qr_u4g32m *)panel;
     for (int g = 0; g < k / 32; g++, rec++, tile += R * 40) {
         vi w[8];
-        fetch(rec, sizeof *rec, R, h);
         quads_of_nibbles(&rec->q[0][h * VL][0], w);
         vf d = vf_of_f16(rec->d + h * VL), m = vf_of_f16(rec->m + h * VL);
         FOR_CHAINS(r0, R)
@@ -187,7 +177,6 @@ SIMD_INLINE void micro_i8g32(const uint8_t *panel, int k, const uint8_t *tile, c
     const struct qr_i8g32 *rec = (const struct qr_i8g32 *)panel;
     for (int g = 0; g < k / 32; g++, rec++, tile += R * 40) {
         vi w[8];
-        fetch(rec, sizeof *rec, R, h);
 #pragma GCC unroll 8
         for (int i = 0; i < 8; i++) w[i] = weights_i8(vi_load(&rec->q[i][h * VL][0]));
         vf d = vf_of_f16(rec->d + h * VL);
@@ -213,7 +202,6 @@ SIMD_INLINE void micro_u4k(const uint8_t *panel, int k, const uint8_t *tile, con
         FOR_ROWS(r, R) dot[r] = min[r] = vi_zero();
         for (int s = 0; s < 8; s++, tile += R * 36) {
             vi w[8];
-            fetch(rec->q[s], sizeof rec->q[s] + 40, R, h);
             quads_of_nibbles(&rec->q[s][0][h * VL][0], w);
             vi sc = vi_of_u8(rec->sc[s] + h * VL), mn = vi_of_u8(rec->mn[s] + h * VL);
             FOR_CHAINS(r0, R)
@@ -249,7 +237,6 @@ SIMD_INLINE void micro_i6g16(const uint8_t *panel, int k, const uint8_t *tile, c
         for (int s = 0; s < 16; s++, tile += R * 20) {
             const struct qr_i6sub *q = &rec->q[s];
             vi w[4];
-            fetch(q, sizeof *q + 18, R, h);
             quads_of_sixes(q, h, w);
             vi sc = vi_of_i8(rec->sc[s] + h * VL);
             FOR_CHAINS(r0, R)
