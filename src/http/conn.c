@@ -63,8 +63,17 @@ void http_conn_phase(struct http_server *s, struct http_conn *c, enum conn_phase
 
 void http_conn_fresh(struct http_server *s, struct http_conn *c)
 {
-    if (s->n_fresh < FRESH_MAX) s->fresh[s->n_fresh] = c;
+    if (c->fresh) return;
+    c->fresh = s->n_fresh < FRESH_MAX;
+    if (c->fresh) s->fresh[s->n_fresh] = c;
     s->n_fresh++;
+}
+
+void http_conn_stale(struct http_server *s)
+{
+    for (int i = 0; i < s->n_fresh && i < FRESH_MAX; i++)
+        if (s->fresh[i]) s->fresh[i]->fresh = false;
+    s->n_fresh = 0;
 }
 
 void http_conn_resume(struct http_conn *c)
@@ -116,7 +125,10 @@ void http_conn_started(struct http_server *s, struct MHD_Connection *m, void **c
     const struct sockaddr *from = MHD_get_connection_info(m, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr;
     c->local = from && is_loopback(from);
     list_append(&s->conns[CONN_IDLE], c);
-    http_conn_phase(s, c, CONN_IDLE);
+    // MHD reads what is already there before the watcher below can tell of it.
+    int unread = 0;
+    ioctl(c->fd, FIONREAD, &unread);
+    http_conn_phase(s, c, unread > 0 ? CONN_RECEIVING : CONN_IDLE);
     http_conn_fresh(s, c);
     // Edge-triggered: MHD reads the bytes, so a level would ring until it has. While MHD has the connection
     // suspended this is the only place where a client that leaves is noticed.
@@ -178,13 +190,12 @@ void http_conn_mhd_error(struct http_server *s, int status)
     int n = 0;
     for (int i = 0; i < s->n_fresh && i < FRESH_MAX; i++) {
         struct http_conn *c = s->fresh[i];
-        bool known = !c || c->phase > CONN_RECEIVING;
-        for (int k = 0; k < n && !known; k++) known = who[k] == c;
         // What MHD has not read yet it cannot complain about; of a request that fills its memory it leaves a
         // rest.
         int unread = 0;
         bool full = status == 431 || status == 414;
-        if (known || (!full && ioctl(c->fd, FIONREAD, &unread) == 0 && unread > 0)) continue;
+        if (!c || c->peer_closed || c->phase > CONN_RECEIVING) continue;
+        if (!full && ioctl(c->fd, FIONREAD, &unread) == 0 && unread > 0) continue;
         who[n++] = c;
     }
     if (n == 1 && s->n_fresh <= FRESH_MAX)

@@ -17,9 +17,9 @@
 // What an epoll event is about: the first field of everything that is watched.
 enum watch_kind { WATCH_WAKE, WATCH_MHD, WATCH_CONN, WATCH_LINGER };
 
-// A connection waits for a request, receives one, was refused and may read why, is owed an answer, or is shut and
-// waits for MHD to see it. One list each; a list has one time limit (the last two have none), so it is ordered by
-// deadline.
+// A connection waits for a request, receives one, was refused and may read why, is owed an answer, or is shut
+// and waits for MHD to see it. One list each; a list has one time limit (the last two have none), so it is
+// ordered by deadline.
 enum conn_phase { CONN_IDLE, CONN_RECEIVING, CONN_REFUSED, CONN_OWED, CONN_SHUT, CONN_PHASES };
 
 struct http_conn { // io
@@ -36,6 +36,7 @@ struct http_conn { // io
     bool answered;    // at least one request was served
     bool closing;     // it ends with the answer that is owed
     bool unnamed;     // MHD sent an error page to some connection, and this may be the one
+    bool fresh;       // in the server's list of those that MHD reads now
     bool local;       // the peer is this machine
     bool linger;      // unread bytes are likely: close gently
 };
@@ -93,7 +94,7 @@ struct conn_list {
     struct http_conn *first, *last;
 };
 
-// Connections that may be the one MHD complains about in this turn; more than these, and none is named.
+// Connections that may be the one MHD complains about; with more than these fresh at once none is named.
 #define FRESH_MAX 32
 
 struct http_server {
@@ -128,7 +129,8 @@ void http_notify(struct http_req *r);
 
 // conn.c
 void http_conn_phase(struct http_server *s, struct http_conn *c, enum conn_phase phase);
-void http_conn_fresh(struct http_server *s, struct http_conn *c);
+void http_conn_fresh(struct http_server *s, struct http_conn *c); // MHD is about to read bytes of c
+void http_conn_stale(struct http_server *s);                      // MHD has read whatever there was
 void http_conn_event(struct http_server *s, struct http_conn *c, uint32_t events);
 void http_conn_resume(struct http_conn *c);
 void http_conn_started(struct http_server *s, struct MHD_Connection *m, void **context);

@@ -86,7 +86,8 @@ static void handler(void *arg, struct http_req *r)
         http_reply(r, 200, "text/plain", body, n);
         free(body);
     } else if (strcmp(path, "/header") == 0) {
-        http_add_header(r, "X-Test", http_req_header(r, "X-In") ? http_req_header(r, "X-In") : "a\r\nX-Evil: 1");
+        http_add_header(r, "X-Test",
+                        http_req_header(r, "X-In") ? http_req_header(r, "X-In") : "a\r\nX-Evil: 1");
         http_add_header(r, "X-Te\nst", "1");
         http_reply(r, 200, "text/plain\r\nX-Evil: 1", "", 0);
     } else if (strcmp(path, "/none") != 0) {
@@ -162,7 +163,8 @@ void kit_wait_gone(struct kit *k, int n)
     struct timespec t = kit_deadline();
     pthread_mutex_lock(&k->lock);
     while (k->n_gone < n)
-        if (pthread_cond_timedwait(&k->change, &k->lock, &t) == ETIMEDOUT) fail_msg("%d gone, not %d", k->n_gone, n);
+        if (pthread_cond_timedwait(&k->change, &k->lock, &t) == ETIMEDOUT)
+            fail_msg("%d gone, not %d", k->n_gone, n);
     assert_int_equal(k->n_gone, n);
     pthread_mutex_unlock(&k->lock);
 }
@@ -260,7 +262,9 @@ void kit_read(int fd, bool head_only, struct kit_reply *out)
     bool ok;
     do {
         qr_buf_clear(&head);
-        while ((ok = line(fd, &head)) && !(head.len >= 4 && memcmp(head.data + head.len - 4, "\r\n\r\n", 4) == 0)) {}
+        while ((ok = line(fd, &head)) &&
+               !(head.len >= 4 && memcmp(head.data + head.len - 4, "\r\n\r\n", 4) == 0)) {
+        }
         out->status = ok ? (int)strtol(head.data + 9, NULL, 10) : 0;
     } while (ok && out->status >= 100 && out->status < 200);
     snprintf(out->head, sizeof out->head, "%s", head.data ? head.data : "");
@@ -269,8 +273,10 @@ void kit_read(int fd, bool head_only, struct kit_reply *out)
     const char *coding = kit_header(out, "Transfer-Encoding");
     out->chunked = coding && strcmp(coding, "chunked") == 0;
     qr_buf_add(&body, "", 0);
-    if (ok && !head_only && out->chunked) ok = chunks(fd, &body);
-    else if (ok && !head_only) ok = exactly(fd, &body, n);
+    if (ok && !head_only && out->chunked)
+        ok = chunks(fd, &body);
+    else if (ok && !head_only)
+        ok = exactly(fd, &body, n);
     out->cut = !ok;
     out->body = body.data;
     out->body_bytes = body.len;
@@ -297,9 +303,11 @@ void kit_expect(const struct kit *k, const char *text, size_t n, int status)
     struct qr_json_doc *doc = NULL;
     kit_send(fd, text, n);
     kit_read(fd, strncmp(text, "HEAD ", 5) == 0, &r);
-    if (r.status != status || r.cut) fail_msg("\"%.60s\": status %d%s, not %d", text, r.status, r.cut ? " cut" : "", status);
+    if (r.status != status || r.cut)
+        fail_msg("\"%.60s\": status %d%s, not %d", text, r.status, r.cut ? " cut" : "", status);
     if (status >= 400) {
-        if (qr_json_parse(r.body, r.body_bytes, 8, &doc, NULL) != QR_OK) fail_msg("not JSON: %.200s", r.body);
+        if (qr_json_parse(r.body, r.body_bytes, 8, &doc, NULL) != QR_OK)
+            fail_msg("\"%.60s\" (%zu bytes): not JSON: %.200s", text, n, r.body);
         int64_t code = 0;
         assert_true(qr_json_int64(qr_json_get(qr_json_get(qr_json_root(doc), "error"), "code"), &code));
         assert_int_equal(code, status);

@@ -61,7 +61,9 @@ static ssize_t on_stream(void *cls, uint64_t pos, char *to, size_t cap)
 static struct MHD_Response *make_response(struct http_req *r)
 {
     struct MHD_Response *resp;
-    if (r->answer == ANSWER_STREAM) {
+    if (r->answer == ANSWER_STREAM && r->head) {
+        resp = MHD_create_response_from_buffer(0, "", MHD_RESPMEM_PERSISTENT);
+    } else if (r->answer == ANSWER_STREAM) {
         resp = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES, on_stream, r, NULL);
     } else {
         char *body = r->out;

@@ -110,7 +110,7 @@ static void turn(struct http_server *s, int wait_max_ms)
     serve_ready(s);
     http_conn_expire(s);
     MHD_run(s->mhd);
-    s->n_fresh = 0;
+    if (MHD_get_timeout(s->mhd, &mhd_ms) != MHD_YES) http_conn_stale(s); // else it has bytes left to read
 }
 
 static bool any_unsent(const struct http_server *s)
