@@ -1,4 +1,5 @@
-/* Declarations of every kernel function: kern_<slot>_ref from kernels.def, kern_<slot>_<isa> from x86/x86.def.
+/* Declarations of every kernel function: kern_<slot>_ref from kernels.def, kern_<slot>_<isa> from
+ * x86/x86.def.
  *
  * Owns: nothing. Refuses to know: which of them this machine can run (kern.c chooses).
  * Threads: pure functions. Lifetime: static. */
