@@ -150,7 +150,7 @@ enum qr_status chat_prompt_read(struct call *c, struct qr_error *err);  // chat:
 struct chat_options { qr_json *messages, *kwargs; bool add_generation_prompt, continue_final; };
 enum qr_status chat_render(struct qr_lib *lib, const struct chat_options *o, struct qr_buf *out, struct qr_error *err) QR_MUST_CHECK;
 enum qr_status chat_vars(struct qr_lib *lib, const struct chat_options *o, struct qr_buf *json, struct qr_error *err) QR_MUST_CHECK;
-// The messages as templates expect them: an array of objects with text content.
+// The messages as templates expect them: an array of objects with text content. What was written is of no use on failure.
 enum qr_status chat_messages(qr_json *messages, struct qr_json_writer *w, struct qr_error *err) QR_MUST_CHECK;
 enum qr_status bad_words_encode(const struct qr_tokenizer *t, struct api_params *p, struct qr_error *err) QR_MUST_CHECK;
 

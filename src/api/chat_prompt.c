@@ -123,7 +123,7 @@ static enum qr_status copy_object(qr_json *obj, const char *special, member_fn *
         qr_jw_key(w, key);
         rc = is_key(key, bytes, special) ? write(v, i, w, err) : write_as_is(v, w, err);
     }
-    qr_jw_obj_end(w);
+    if (rc == QR_OK) qr_jw_obj_end(w);
     return rc;
 }
 
@@ -143,7 +143,7 @@ static enum qr_status write_tool_calls(qr_json *calls, size_t i, struct qr_json_
         if (qr_json_type(v) != QR_JSON_OBJ) rc = bad(err, i, "has a tool call that is not an object.");
         else rc = copy_object(v, "function", write_function, i, w, err);
     }
-    qr_jw_arr_end(w);
+    if (rc == QR_OK) qr_jw_arr_end(w);
     return rc;
 }
 
@@ -172,7 +172,7 @@ static enum qr_status write_message(qr_json *m, size_t i, struct qr_json_writer 
         qr_jw_key(w, key);
         rc = write_as_is(v, w, err);
     }
-    qr_jw_obj_end(w);
+    if (rc == QR_OK) qr_jw_obj_end(w);
     return rc;
 }
 
@@ -185,7 +185,7 @@ enum qr_status chat_messages(qr_json *messages, struct qr_json_writer *w, struct
     size_t i = 0;
     qr_jw_arr(w);
     for (qr_json *m; rc == QR_OK && (m = qr_json_next(&it, NULL, NULL)); i++) rc = write_message(m, i, w, err);
-    qr_jw_arr_end(w);
+    if (rc == QR_OK) qr_jw_arr_end(w);
     return rc;
 }
 

@@ -42,6 +42,9 @@ static void count_finish(struct api_seq *s, const struct qr_gen_event *e)
     struct qr_metrics *m = s->call->api->metrics;
     const struct api_params *p = &atomic_load(&s->call->gen)->params;
     uint64_t n = (uint64_t)e->n_generated, arrival = s->call->arrival_ns, last = s->last_ns ? s->last_ns : e->now_ns;
+    static const enum qr_metric by_finish[] = {[QR_FINISH_STOP] = QR_METRIC_SUCCESS_STOP, [QR_FINISH_LENGTH] = QR_METRIC_SUCCESS_LENGTH,
+                                               [QR_FINISH_ABORT] = QR_METRIC_SUCCESS_ABORT, [QR_FINISH_ERROR] = QR_METRIC_SUCCESS_ERROR};
+    qr_metric_add(m, by_finish[e->finish], 1); // here, not in the engine, to which a stop string is a cancel
     qr_metric_observe(m, QR_HIST_E2E, since(e->now_ns, arrival), 1);
     if (e->scheduled_ns) qr_metric_observe(m, QR_HIST_QUEUE, since(e->scheduled_ns, arrival), 1);
     if (e->scheduled_ns) qr_metric_observe(m, QR_HIST_INFERENCE, since(last, e->scheduled_ns), 1);

@@ -89,7 +89,7 @@ QR_TEST(metrics_take_the_engines_snapshot)
     struct qr_metrics *m = make();
     struct qr_buf b = {0};
     struct qr_snapshot s = {.n_running = 3, .n_waiting = 2, .n_blocks = 64, .n_blocks_used = 16, .n_blocks_free = 48,
-                            .slots_allocated = 100, .slots_filled = 90, .n_prompt_tokens = 7, .n_finished_stop = 5,
+                            .slots_allocated = 100, .slots_filled = 90, .n_prompt_tokens = 7,
                             .waste_slots = 1, .waste_of_slots = 50, .step_ns = 1500000000};
     qr_metric_add(m, QR_METRIC_PROMPT_CACHED, 4);
     qr_metrics_take(m, &s);
@@ -98,7 +98,6 @@ QR_TEST(metrics_take_the_engines_snapshot)
     assert_true(value_of(b.data, "vllm:num_requests_running" L "}") == 3);
     assert_true(value_of(b.data, "vllm:kv_cache_usage_perc" L "}") == 0.25);
     assert_true(value_of(b.data, "vllm:prompt_tokens_total" L "}") == 11);
-    assert_true(value_of(b.data, "vllm:request_success_total" L ",finished_reason=\"stop\"}") == 5);
     assert_true(value_of(b.data, "quire:kv_fragmentation_ratio" L "}") == 0.1);
     assert_true(value_of(b.data, "quire:kv_waste_ratio" L "}") == 0.02);
     assert_true(value_of(b.data, "quire:engine_step_seconds_total" L "}") == 1.5);
