@@ -1,10 +1,9 @@
 /* quire as a library: one call opens a model file, others submit prompts and read text.
  *
- * Owns: the composition (file -> tokenizer, template, model, executor, engine) and, per request, its detokeniser and
- *   stop strings. It alone composes; it hands out this opaque handle, and api never sees kv or sched.
- * Refuses to know: HTTP, JSON.
- * Threads: submit, cancel, snapshot and the accessors from any thread; qr_lib_next from one (the text thread), which does
- *   the detokenising and the search for stop strings.
+ * Owns: the composition (file -> tokenizer, template, model, executor, engine) and, per request, its
+ * detokeniser and stop strings. It alone composes; it hands out this opaque handle, and api never sees kv or
+ * sched. Refuses to know: HTTP, JSON. Threads: submit, cancel, snapshot and the accessors from any thread;
+ * qr_lib_next from one (the text thread), which does the detokenising and the search for stop strings.
  * Lifetime: open to close. Spans in an event live until the next qr_lib_next. */
 #ifndef QR_LIB_LIB_H
 #define QR_LIB_LIB_H
@@ -22,19 +21,21 @@
 struct qr_lib;
 
 struct qr_lib_conf {
-    const char *model_path;          // a GGUF file
-    const char *served_name;         // NULL: from the file's name
-    const char *chat_template;       // text that replaces the file's template; NULL: the file's
-    int32_t max_model_len;           // 0: the model's
+    const char *model_path;    // a GGUF file
+    const char *served_name;   // NULL: from the file's name
+    const char *chat_template; // text that replaces the file's template; NULL: the file's
+    int32_t max_model_len;     // 0: the model's
     int32_t max_num_seqs, max_num_batched_tokens, block_size;
-    uint64_t kv_bytes;               // the pool; 0: from memory_share
-    uint32_t n_blocks;               // overrides kv_bytes when > 0
-    double memory_share;             // of the smaller of RAM and the cgroup limit, for everything
-    int32_t n_threads;               // 0: the quota
-    const int *cpus; int n_cpus;     // pinning; NULL: none
+    uint64_t kv_bytes;   // the pool; 0: from memory_share
+    uint32_t n_blocks;   // overrides kv_bytes when > 0
+    double memory_share; // of the smaller of RAM and the cgroup limit, for everything
+    int32_t n_threads;   // 0: the quota
+    const int *cpus;
+    int n_cpus; // pinning; NULL: none
     enum qr_activations activations;
     bool check_every_step;
-    qr_progress_fn *progress; void *progress_arg;
+    qr_progress_fn *progress;
+    void *progress_arg;
 };
 
 struct qr_lib_info {
@@ -44,12 +45,13 @@ struct qr_lib_info {
     uint32_t n_blocks;
     uint64_t kv_bytes, block_bytes;
     bool has_template;
-    int32_t bos, eos;                // -1 where absent
+    int32_t bos, eos; // -1 where absent
     uint64_t load_ns;
 };
 
 // Loads and starts. Everything that cannot fit is refused with its numbers (QR_ETOOBIG).
-enum qr_status qr_lib_open(const struct qr_lib_conf *conf, struct qr_lib **out, struct qr_error *err) QR_MUST_CHECK;
+enum qr_status qr_lib_open(const struct qr_lib_conf *conf, struct qr_lib **out,
+                           struct qr_error *err) QR_MUST_CHECK;
 void qr_lib_close(struct qr_lib **lib);
 const struct qr_lib_info *qr_lib_info(const struct qr_lib *lib);
 const struct qr_tokenizer *qr_lib_tokenizer(const struct qr_lib *lib);
@@ -57,15 +59,17 @@ const struct qr_template *qr_lib_template(const struct qr_lib *lib); // NULL whe
 
 // A request with its text side. Arrays and strings are borrowed for the call.
 struct qr_gen {
-    struct qr_req req;               // sampling.eos is filled in by lib from the model
-    const struct qr_text_span *stops; size_t n_stops;
+    struct qr_req req; // sampling.eos is filled in by lib from the model
+    const struct qr_text_span *stops;
+    size_t n_stops;
     bool include_stop;
     bool skip_special;
-    bool want_tokens;                // events carry every token (ids, logprobs), not only text
-    void *user;                      // handed back in events
+    bool want_tokens; // events carry every token (ids, logprobs), not only text
+    void *user;       // handed back in events
 };
 // As qr_engine_submit. Text of the prompt is not echoed here.
-enum qr_status qr_lib_submit(struct qr_lib *lib, const struct qr_gen *gen, qr_req_id *id, struct qr_error *err) QR_MUST_CHECK;
+enum qr_status qr_lib_submit(struct qr_lib *lib, const struct qr_gen *gen, qr_req_id *id,
+                             struct qr_error *err) QR_MUST_CHECK;
 // Ends it within one step. Its FINISH event (ABORT) still comes, and is the last use of `user`.
 void qr_lib_cancel(struct qr_lib *lib, qr_req_id id);
 
@@ -74,17 +78,18 @@ struct qr_gen_token {
     float logprob;
     int32_t rank, n_top;
     struct qr_top top[QR_LOGPROBS_MAX];
-    bool is_prompt;                  // a scored prompt token (sampling.n_prompt_logprobs >= 0)
+    bool is_prompt; // a scored prompt token (sampling.n_prompt_logprobs >= 0)
 };
 struct qr_gen_event {
     qr_req_id id;
     void *user;
     int32_t choice;
-    struct qr_text_span text;        // whole characters that may go out now; may be empty
-    const struct qr_gen_token *tokens; size_t n_tokens; // since the last event of this choice, when wanted
-    enum qr_finish finish;           // NONE: more to come
-    int32_t stop_token;              // the id that ended it and is not EOS (stop_token_ids); else -1
-    int32_t stop_string;             // index into stops that ended it; else -1
+    struct qr_text_span text; // whole characters that may go out now; may be empty
+    const struct qr_gen_token *tokens;
+    size_t n_tokens;                         // since the last event of this choice, when wanted
+    enum qr_finish finish;                   // NONE: more to come
+    int32_t stop_token;                      // the id that ended it and is not EOS (stop_token_ids); else -1
+    int32_t stop_string;                     // index into stops that ended it; else -1
     int32_t n_prompt, n_generated, n_cached; // so far
     uint64_t now_ns, arrival_ns, scheduled_ns, first_token_ns;
     int32_t n_preemptions;

@@ -1,0 +1,39 @@
+/* What tests of lib share: asks that run together or alone, and what came of each.
+ *
+ * Owns: nothing. Refuses to know: what a test wants. Threads: main. Lifetime: a test. */
+#ifndef QR_LIB_RIG_INTERNAL_H
+#define QR_LIB_RIG_INTERNAL_H
+
+#include "lib/lib.h"
+
+#define RIG_PROMPT_MAX 900
+#define RIG_TOKENS_MAX 1600
+#define RIG_TEXT_MAX 16384
+
+struct rig_ask {
+    // asked
+    int32_t prompt[RIG_PROMPT_MAX];
+    struct qr_gen gen; // gen.req.prompt is set by rig_serve
+    int32_t n_prompt;
+    int32_t cancel_after; // generated tokens; 0: never
+    // answered
+    char text[RIG_TEXT_MAX];
+    size_t n_text;
+    int32_t ids[RIG_TOKENS_MAX];
+    float logprobs[RIG_TOKENS_MAX];
+    int32_t n_ids;
+    struct qr_gen_event last; // FINISH
+    bool finished;
+    struct qr_gen_token *scored; // (n_prompt) when not NULL: prompt tokens by position
+    int32_t n_scored;
+    qr_req_id id;
+};
+
+// Opens build/tiny/NAME.gguf, or returns NULL where it is absent.
+struct qr_lib *rig_open(const char *name, const struct qr_lib_conf *conf);
+// A prompt of n random ids (never a special one), greedy, n_gen tokens, ignoring EOS, reporting tokens.
+void rig_ask_init(struct rig_ask *a, uint64_t seed, int32_t n_prompt, int32_t n_gen);
+// Submits n asks at once and reads until all have finished.
+void rig_serve(struct qr_lib *lib, struct rig_ask *asks, int n);
+
+#endif
