@@ -10,7 +10,9 @@ static size_t up8(size_t n)
     return (n + 7) & ~(size_t)7;
 }
 
-struct parts { size_t seqs_at, ids_at, table_at, copies_at, bytes; };
+struct parts {
+    size_t seqs_at, ids_at, table_at, copies_at, bytes;
+};
 
 static struct parts parts_of(const struct qr_batch_caps *c)
 {
@@ -49,7 +51,8 @@ static void check_part(const struct qr_batch *b, uint32_t at, int32_t n, size_t 
     QR_ASSERT(n >= 0 && at + (uint64_t)n * bytes_each <= end);
 }
 
-static void check_seq(const struct qr_batch *b, const struct qr_batch_seq *s, int block_size, uint32_t n_blocks)
+static void check_seq(const struct qr_batch *b, const struct qr_batch_seq *s, int block_size,
+                      uint32_t n_blocks)
 {
     QR_ASSERT(s->slot >= 0 && s->n_tokens >= 1 && s->pos0 >= 0 && s->n_prompt >= 1);
     QR_ASSERT(s->first_id >= 0 && (int64_t)s->first_id + s->n_tokens <= b->n_tokens);
@@ -66,7 +69,8 @@ static void check_copies(const struct qr_batch *b, uint32_t n_blocks)
     const struct qr_batch_copy *c = qr_batch_copies(b);
     for (int32_t i = 0; i < b->n_copies; i++) {
         QR_ASSERT(c[i].src < n_blocks && c[i].dst < n_blocks && c[i].src != c[i].dst);
-        for (int32_t j = 0; j < b->n_copies; j++) QR_ASSERT(j == i || (c[j].dst != c[i].dst && c[j].dst != c[i].src));
+        for (int32_t j = 0; j < b->n_copies; j++)
+            QR_ASSERT(j == i || (c[j].dst != c[i].dst && c[j].dst != c[i].src));
     }
 }
 

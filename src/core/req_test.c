@@ -11,9 +11,20 @@ QR_TEST(req_copy_shares_nothing_with_its_source)
     int32_t lens[] = {1, 2};
     struct qr_bias bias[] = {{3, -1.5f}, {8, 2.0f}};
     struct qr_req src = {.prompt = prompt, .n_prompt = 3, .n_choices = 2, .priority = -4, .tenant = 77};
-    src.sampling = (struct qr_sampling){.temperature = 0.5f, .seed = 12, .max_tokens = 16, .n_eos = 1, .eos = eos,
-        .n_stop_ids = 2, .stop_ids = stop, .n_bias = 2, .bias = bias, .n_allowed = 3, .allowed = allowed,
-        .n_bad = 2, .bad_ids = bad, .bad_lens = lens};
+    src.sampling = (struct qr_sampling){.temperature = 0.5f,
+                                        .seed = 12,
+                                        .max_tokens = 16,
+                                        .n_eos = 1,
+                                        .eos = eos,
+                                        .n_stop_ids = 2,
+                                        .stop_ids = stop,
+                                        .n_bias = 2,
+                                        .bias = bias,
+                                        .n_allowed = 3,
+                                        .allowed = allowed,
+                                        .n_bad = 2,
+                                        .bad_ids = bad,
+                                        .bad_lens = lens};
     uint64_t calls = qr_mem_calls();
     size_t live = qr_mem_live_bytes(QR_MEM_REQ);
     struct qr_req *r = NULL;

@@ -8,19 +8,23 @@
 #include "base/mem.h"
 #include "engine/engine_internal.h"
 
-static enum qr_status check_conf(const struct qr_engine_conf *c, const struct qr_exec_info *x, struct qr_error *err)
+static enum qr_status check_conf(const struct qr_engine_conf *c, const struct qr_exec_info *x,
+                                 struct qr_error *err)
 {
     if (c->max_num_seqs < 1 || c->max_num_seqs > x->n_slots)
-        return qr_fail(err, QR_EINVAL, "max_num_seqs must be 1 to %d (the executor's slots), got %d", x->n_slots, c->max_num_seqs);
+        return qr_fail(err, QR_EINVAL, "max_num_seqs must be 1 to %d (the executor's slots), got %d",
+                       x->n_slots, c->max_num_seqs);
     if (c->max_num_batched_tokens < 1 || c->max_num_batched_tokens > x->n_tokens_max)
         return qr_fail(err, QR_EINVAL, "max_num_batched_tokens must be 1 to %d (the executor's step), got %d",
                        x->n_tokens_max, c->max_num_batched_tokens);
     if (c->max_model_len < 1 || c->max_model_len > x->ctx_max)
-        return qr_fail(err, QR_EINVAL, "max_model_len must be 1 to %d (the model's positions), got %d", x->ctx_max, c->max_model_len);
+        return qr_fail(err, QR_EINVAL, "max_model_len must be 1 to %d (the model's positions), got %d",
+                       x->ctx_max, c->max_model_len);
     if (c->inbox_capacity < 1 || c->outbox_capacity < 1)
-        return qr_fail(err, QR_EINVAL, "inbox and outbox must hold at least 1 record, got %d and %d", c->inbox_capacity,
-                       c->outbox_capacity);
-    if (x->n_groups != 1) return qr_fail(err, QR_ENOTSUP, "1 KV group is supported, the executor has %d", x->n_groups);
+        return qr_fail(err, QR_EINVAL, "inbox and outbox must hold at least 1 record, got %d and %d",
+                       c->inbox_capacity, c->outbox_capacity);
+    if (x->n_groups != 1)
+        return qr_fail(err, QR_ENOTSUP, "1 KV group is supported, the executor has %d", x->n_groups);
     return QR_OK;
 }
 
@@ -36,8 +40,11 @@ enum qr_status qr_engine_new(const struct qr_engine_conf *conf, struct qr_exec *
     e->conf = *conf;
     e->exec = exec;
     e->info = info;
-    e->sched_conf = (struct qr_sched_conf){.max_num_seqs = conf->max_num_seqs, .max_model_len = conf->max_model_len,
-        .max_num_batched_tokens = conf->max_num_batched_tokens, .block_size = info.block_size, .n_blocks = info.n_blocks};
+    e->sched_conf = (struct qr_sched_conf){.max_num_seqs = conf->max_num_seqs,
+                                           .max_model_len = conf->max_model_len,
+                                           .max_num_batched_tokens = conf->max_num_batched_tokens,
+                                           .block_size = info.block_size,
+                                           .n_blocks = info.n_blocks};
     pthread_mutex_init(&e->table_lock, NULL);
     pthread_mutex_init(&e->snapshot_lock, NULL);
     e->resume_ids = qr_malloc(QR_MEM_SCHED, (size_t)conf->max_model_len * sizeof *e->resume_ids);
@@ -45,8 +52,8 @@ enum qr_status qr_engine_new(const struct qr_engine_conf *conf, struct qr_exec *
         qr_ring_new((size_t)conf->inbox_capacity, sizeof(struct engine_req *), &e->inbox) != QR_OK ||
         qr_ring_new((size_t)conf->outbox_capacity, sizeof(struct qr_event), &e->outbox) != QR_OK) {
         qr_engine_free(&e);
-        return qr_fail(err, QR_ENOMEM, "no memory for the engine's tables (%u blocks, %d sequences)", info.n_blocks,
-                       conf->max_num_seqs);
+        return qr_fail(err, QR_ENOMEM, "no memory for the engine's tables (%u blocks, %d sequences)",
+                       info.n_blocks, conf->max_num_seqs);
     }
     engine_update_snapshot(e);
     *out = e;
@@ -134,26 +141,30 @@ static enum qr_status check_request(struct qr_engine *e, const struct qr_req *re
     if (st == QR_OK) {
         for (int32_t i = 0; i < req->n_prompt; i++)
             if (req->prompt[i] < 0 || req->prompt[i] >= e->info.n_vocab)
-                return qr_fail_param(err, QR_EINVAL, "prompt", "prompt token %d at position %d is not in the vocabulary of %d",
+                return qr_fail_param(err, QR_EINVAL, "prompt",
+                                     "prompt token %d at position %d is not in the vocabulary of %d",
                                      req->prompt[i], i, e->info.n_vocab);
         return QR_OK;
     }
     if (st != QR_ETOOBIG) return st;
     atomic_fetch_add(&e->n_refused, 1);
     uint64_t now = e->conf.clock->now_ns(e->conf.clock), last = atomic_load(&e->refused_log_ns);
-    if (err && (last == 0 || now - last >= 1000000000u) && atomic_compare_exchange_strong(&e->refused_log_ns, &last, now | 1))
+    if (err && (last == 0 || now - last >= 1000000000u) &&
+        atomic_compare_exchange_strong(&e->refused_log_ns, &last, now | 1))
         QR_INFO("engine", "refused a request that can never fit: %s", err->msg);
     return st;
 }
 
-enum qr_status qr_engine_submit(struct qr_engine *e, const struct qr_req *req, qr_req_id *id, struct qr_error *err)
+enum qr_status qr_engine_submit(struct qr_engine *e, const struct qr_req *req, qr_req_id *id,
+                                struct qr_error *err)
 {
     enum qr_status st = check_request(e, req, err);
     if (st != QR_OK) return st;
     struct engine_req *er = qr_calloc(QR_MEM_REQ, 1, sizeof *er);
     if (!er || qr_sched_req_new(req, atomic_fetch_add(&e->last_id, 1) + 1, &er->r) != QR_OK) {
         qr_free(er);
-        return qr_fail(err, QR_ENOMEM, "no memory for a request of %d + %d tokens", req->n_prompt, req->sampling.max_tokens);
+        return qr_fail(err, QR_ENOMEM, "no memory for a request of %d + %d tokens", req->n_prompt,
+                       req->sampling.max_tokens);
     }
     er->r->user = er;
     if (er->r->arrival_ns == 0) er->r->arrival_ns = e->conf.clock->now_ns(e->conf.clock);

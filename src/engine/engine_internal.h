@@ -16,13 +16,13 @@
 // A live request: in the table from submit until its last sequence ends.
 struct engine_req {
     struct qr_sched_req *r;
-    struct engine_req *chain;       // table_lock
+    struct engine_req *chain; // table_lock
     struct engine_req *cancel_next; // table_lock
-    uint64_t cancel, quiet;         // table_lock: bits by choice that others asked for
-    bool cancel_listed;             // table_lock
-    uint64_t early;                 // engine thread: cancelled before it was drained
-    uint64_t silent;                // engine thread: choices of which nothing more is published
-    uint64_t now_ns;                // of arrival, when the request brought none
+    uint64_t cancel, quiet; // table_lock: bits by choice that others asked for
+    bool cancel_listed; // table_lock
+    uint64_t early; // engine thread: cancelled before it was drained
+    uint64_t silent; // engine thread: choices of which nothing more is published
+    uint64_t now_ns; // of arrival, when the request brought none
 };
 
 struct engine_counts { // engine thread; only grow
@@ -36,11 +36,11 @@ struct qr_engine {
     struct qr_exec_info info;
     struct qr_sched_conf sched_conf;
     struct qr_sched *sched;
-    struct qr_ring *inbox;  // struct engine_req *
+    struct qr_ring *inbox; // struct engine_req *
     struct qr_ring *outbox; // struct qr_event
-    int32_t *resume_ids;    // (max_model_len) prompt and generated tokens of a sequence that is opened again
-    struct qr_event event;  // being filled
-    bool published;         // since the last wake
+    int32_t *resume_ids; // (max_model_len) prompt and generated tokens of a sequence that is opened again
+    struct qr_event event; // being filled
+    bool published; // since the last wake
 
     pthread_mutex_t table_lock;
     struct engine_req *table[ENGINE_BUCKETS];
@@ -64,12 +64,13 @@ struct qr_engine {
 void engine_forget(struct qr_engine *e, struct engine_req *er);
 // Ends one sequence in any state: closes its slot, publishes FINISH unless it is silent, frees the request with its last.
 // Returns false when the request is gone.
-bool engine_finish(struct qr_engine *e, struct engine_req *er, int32_t choice, enum qr_finish finish, int32_t stop_token,
-                   const char *error);
-void engine_finish_all(struct qr_engine *e, struct engine_req *er, uint64_t choices, enum qr_finish finish, const char *error);
+bool engine_finish(struct qr_engine *e, struct engine_req *er, int32_t choice, enum qr_finish finish,
+                   int32_t stop_token, const char *error);
+void engine_finish_all(struct qr_engine *e, struct engine_req *er, uint64_t choices, enum qr_finish finish,
+                       const char *error);
 // What an executor's row says about a sequence.
-void engine_publish_row(struct qr_engine *e, struct engine_req *er, const struct qr_seq *q, const struct qr_out_row *row,
-                        const struct qr_top *tops);
+void engine_publish_row(struct qr_engine *e, struct engine_req *er, const struct qr_seq *q,
+                        const struct qr_out_row *row, const struct qr_top *tops);
 void engine_update_snapshot(struct qr_engine *e);
 
 #endif

@@ -22,7 +22,8 @@ static void push(struct qr_engine *e)
 }
 
 // Starts an event; fields that its kind does not use are 0.
-static struct qr_event *event_of(struct qr_engine *e, const struct engine_req *er, int32_t choice, enum qr_event_kind kind)
+static struct qr_event *event_of(struct qr_engine *e, const struct engine_req *er, int32_t choice,
+                                 enum qr_event_kind kind)
 {
     memset(&e->event, 0, sizeof e->event);
     e->event.id = er->r->id;
@@ -35,8 +36,8 @@ static struct qr_event *event_of(struct qr_engine *e, const struct engine_req *e
     return &e->event;
 }
 
-void engine_publish_row(struct qr_engine *e, struct engine_req *er, const struct qr_seq *q, const struct qr_out_row *row,
-                        const struct qr_top *tops)
+void engine_publish_row(struct qr_engine *e, struct engine_req *er, const struct qr_seq *q,
+                        const struct qr_out_row *row, const struct qr_top *tops)
 {
     if (er->silent >> q->choice & 1) return;
     struct qr_event *ev = event_of(e, er, q->choice, row->is_score ? QR_EVENT_PROMPT : QR_EVENT_TOKEN);
@@ -49,8 +50,8 @@ void engine_publish_row(struct qr_engine *e, struct engine_req *er, const struct
     push(e);
 }
 
-bool engine_finish(struct qr_engine *e, struct engine_req *er, int32_t choice, enum qr_finish finish, int32_t stop_token,
-                   const char *error)
+bool engine_finish(struct qr_engine *e, struct engine_req *er, int32_t choice, enum qr_finish finish,
+                   int32_t stop_token, const char *error)
 {
     struct qr_sched_req *r = er->r;
     struct qr_seq *q = &r->seqs[choice];
@@ -74,7 +75,8 @@ bool engine_finish(struct qr_engine *e, struct engine_req *er, int32_t choice, e
     return false;
 }
 
-void engine_finish_all(struct qr_engine *e, struct engine_req *er, uint64_t choices, enum qr_finish finish, const char *error)
+void engine_finish_all(struct qr_engine *e, struct engine_req *er, uint64_t choices, enum qr_finish finish,
+                       const char *error)
 {
     int32_t n = er->r->req->n_choices;
     for (int32_t i = 0; i < n; i++)

@@ -44,8 +44,10 @@ static bool drain_cancels(struct qr_engine *e)
     uint64_t choices = 0, quiet = 0;
     for (struct engine_req *er; (er = next_cancel(e, &choices, &quiet));) {
         er->silent |= quiet;
-        if (er->r->state == QR_SCHED_NEW) er->early |= choices; // its submit is not out of the inbox yet
-        else engine_finish_all(e, er, choices, QR_FINISH_ABORT, NULL);
+        if (er->r->state == QR_SCHED_NEW)
+            er->early |= choices; // its submit is not out of the inbox yet
+        else
+            engine_finish_all(e, er, choices, QR_FINISH_ABORT, NULL);
     }
     return true;
 }
@@ -57,8 +59,11 @@ static void log_preemptions(struct qr_engine *e, const struct qr_plan *plan)
     e->n_unlogged += (uint64_t)plan->n_preemptions;
     if (e->preempted_log_ns && now - e->preempted_log_ns < LOG_EVERY_NS) return;
     const struct qr_preemption *p = &plan->preemptions[0];
-    QR_INFO("engine", "preempted request %" PRIu64 " (%d tokens to recompute) so that request %" PRIu64 " finds a block; "
-            "%" PRIu64 " since the last such line. More --kv-cache-memory-bytes or fewer --max-num-seqs avoid it.",
+    QR_INFO("engine",
+            "preempted request %" PRIu64 " (%d tokens to recompute) so that request %" PRIu64
+            " finds a block; "
+            "%" PRIu64
+            " since the last such line. More --kv-cache-memory-bytes or fewer --max-num-seqs avoid it.",
             p->victim->id, p->n_tokens, p->for_whom->id, e->n_unlogged);
     e->preempted_log_ns = now ? now : 1;
     e->n_unlogged = 0;
@@ -73,13 +78,14 @@ static enum qr_status open_slot(struct qr_engine *e, const struct qr_order *o)
         for (int32_t i = 0; i < q->n_ids; i++) e->resume_ids[i] = qr_seq_id(o->r, q, i);
         ids = e->resume_ids;
     }
-    enum qr_status st = e->exec->ops->seq_open(e->exec, o->slot, &req->sampling, o->choice, ids, req->n_prompt, q->n_ids);
+    enum qr_status st =
+        e->exec->ops->seq_open(e->exec, o->slot, &req->sampling, o->choice, ids, req->n_prompt, q->n_ids);
     q->open = st == QR_OK;
     return st;
 }
 
-// Carries out the plan's orders. A request whose slot cannot be opened ends; nobody else notices. It is freed by then, so
-// the orders that it has left are recognised by their pointer only.
+// Carries out the plan's orders. A request whose slot cannot be opened ends; nobody else notices. It is freed
+// by then, so the orders that it has left are recognised by their pointer only.
 static void carry_out(struct qr_engine *e, const struct qr_plan *plan)
 {
     const struct qr_sched_req *failed = NULL;
@@ -91,7 +97,8 @@ static void carry_out(struct qr_engine *e, const struct qr_plan *plan)
             q->open = false;
         } else if (o->r != failed && open_slot(e, o) != QR_OK) {
             failed = o->r;
-            engine_finish_all(e, o->r->user, UINT64_MAX, QR_FINISH_ERROR, "the executor has no memory for this request");
+            engine_finish_all(e, o->r->user, UINT64_MAX, QR_FINISH_ERROR,
+                              "the executor has no memory for this request");
         }
     }
 }
@@ -103,7 +110,8 @@ static bool contains(const int32_t *ids, size_t n, int32_t id)
     return false;
 }
 
-static void take_token(struct qr_engine *e, const struct qr_grant *g, const struct qr_out_row *row, const struct qr_top *tops)
+static void take_token(struct qr_engine *e, const struct qr_grant *g, const struct qr_out_row *row,
+                       const struct qr_top *tops)
 {
     const struct qr_sampling *s = &g->r->req->sampling;
     struct engine_req *er = g->r->user;
@@ -111,21 +119,27 @@ static void take_token(struct qr_engine *e, const struct qr_grant *g, const stru
     e->counts.n_generated_tokens++;
     engine_publish_row(e, er, g->seq, row, tops);
     int32_t n_generated = g->seq->n_ids - g->r->req->n_prompt;
-    bool end = (!s->ignore_eos && contains(s->eos, s->n_eos, row->token)) || contains(s->stop_ids, s->n_stop_ids, row->token);
-    if (end && n_generated > s->min_tokens) engine_finish(e, er, g->seq->choice, QR_FINISH_STOP, row->token, NULL);
-    else if (n_generated >= s->max_tokens) engine_finish(e, er, g->seq->choice, QR_FINISH_LENGTH, -1, NULL);
+    bool end = (!s->ignore_eos && contains(s->eos, s->n_eos, row->token)) ||
+               contains(s->stop_ids, s->n_stop_ids, row->token);
+    if (end && n_generated > s->min_tokens)
+        engine_finish(e, er, g->seq->choice, QR_FINISH_STOP, row->token, NULL);
+    else if (n_generated >= s->max_tokens)
+        engine_finish(e, er, g->seq->choice, QR_FINISH_LENGTH, -1, NULL);
 }
 
-static void take_score(struct qr_engine *e, const struct qr_grant *g, const struct qr_out_row *row, const struct qr_top *tops)
+static void take_score(struct qr_engine *e, const struct qr_grant *g, const struct qr_out_row *row,
+                       const struct qr_top *tops)
 {
     if (row->pos < g->r->n_scored) return; // published before a preemption
     g->r->n_scored = row->pos + 1;
     engine_publish_row(e, g->r->user, g->seq, row, tops);
 }
 
-// Hands out the results. Nothing of a request is touched after its last sequence ended: rows come in the order of
-// grants, scores before the sample, and a sequence has one grant; a scoring request ends after its rows.
-static void publish(struct qr_engine *e, const struct qr_plan *plan, int32_t n_grants, const struct qr_exec_result *res)
+// Hands out the results. Nothing of a request is touched after its last sequence ended: rows come in the
+// order of grants, scores before the sample, and a sequence has one grant; a scoring request ends after its
+// rows.
+static void publish(struct qr_engine *e, const struct qr_plan *plan, int32_t n_grants,
+                    const struct qr_exec_result *res)
 {
     int32_t i_row = 0;
     for (int32_t i = 0; i < n_grants; i++) {
@@ -135,8 +149,10 @@ static void publish(struct qr_engine *e, const struct qr_plan *plan, int32_t n_g
         int32_t choice = g->seq->choice;
         for (; i_row < res->n_rows && res->rows[i_row].i_seq == i; i_row++) {
             const struct qr_out_row *row = &res->rows[i_row];
-            if (row->is_score) take_score(e, g, row, res->tops);
-            else take_token(e, g, row, res->tops);
+            if (row->is_score)
+                take_score(e, g, row, res->tops);
+            else
+                take_token(e, g, row, res->tops);
         }
         if (scores_only) engine_finish(e, er, choice, QR_FINISH_LENGTH, -1, NULL);
     }

@@ -41,7 +41,7 @@ uint32_t qr_kv_pool_refs(const struct qr_kv_pool *pool, qr_block_id id);
 void qr_kv_pool_set_cached(struct qr_kv_pool *pool, qr_block_id id, bool cached);
 
 uint32_t qr_kv_pool_n_blocks(const struct qr_kv_pool *pool);
-uint32_t qr_kv_pool_n_free(const struct qr_kv_pool *pool);   // cached and fresh ones included
+uint32_t qr_kv_pool_n_free(const struct qr_kv_pool *pool); // cached and fresh ones included
 uint32_t qr_kv_pool_n_cached(const struct qr_kv_pool *pool); // free and findable
 
 void qr_kv_pool_check(const struct qr_kv_pool *pool); // K1, K2; aborts

@@ -12,7 +12,8 @@ struct qr_kv_tables {
     qr_block_id *ids; // (n_tables, n_blocks_max), untouched beyond lens
 };
 
-enum qr_status qr_kv_tables_new(struct qr_kv_pool *pool, const struct qr_kv_tables_conf *conf, struct qr_kv_tables **out)
+enum qr_status qr_kv_tables_new(struct qr_kv_pool *pool, const struct qr_kv_tables_conf *conf,
+                                struct qr_kv_tables **out)
 {
     QR_ASSERT(conf->n_tables >= 1 && conf->n_blocks_max >= 1 && conf->block_size >= 1);
     struct qr_kv_tables *t = qr_calloc(QR_MEM_SCHED, 1, sizeof *t);
@@ -79,7 +80,8 @@ static qr_block_id take(struct qr_kv_pool *pool)
     return id;
 }
 
-int qr_kv_table_extend(struct qr_kv_tables *t, int32_t i_table, int32_t from, int32_t to, struct qr_batch_copy *copy)
+int qr_kv_table_extend(struct qr_kv_tables *t, int32_t i_table, int32_t from, int32_t to,
+                       struct qr_batch_copy *copy)
 {
     if (qr_kv_table_need(t, i_table, from, to) > qr_kv_pool_n_free(t->pool)) return -1;
     int32_t n = qr_kv_blocks_for(to, t->conf.block_size);

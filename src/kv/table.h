@@ -22,9 +22,9 @@
 struct qr_kv_tables;
 
 struct qr_kv_tables_conf {
-    int32_t n_tables;     // slots
+    int32_t n_tables; // slots
     int32_t n_blocks_max; // entries of one table
-    int32_t block_size;   // tokens
+    int32_t block_size; // tokens
 };
 
 // The pool is borrowed and outlives the tables.

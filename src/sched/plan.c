@@ -29,7 +29,8 @@ static int32_t share_generating(struct qr_sched *s, int32_t cap)
         for (int32_t j = 0; j < s->running[i]->req->n_choices; j++)
             if (generates(s->running[i], &s->running[i]->seqs[j]))
                 s->picks[n++] = (struct sched_pick){s->running[i], &s->running[i]->seqs[j]};
-    if (n <= cap) cap = n;
+    if (n <= cap)
+        cap = n;
     else
         while (start < n && !has_turn_before(&s->turn, &s->picks[start])) start++;
     for (int32_t i = 0; i < cap; i++) s->picks[(start + i) % n].seq->n_granted = 1;
@@ -40,8 +41,8 @@ static int32_t share_generating(struct qr_sched *s, int32_t cap)
     return cap;
 }
 
-// The chunk for a sequence that has `remaining` tokens to compute, of `left` in the budget. Ends on a tile's border
-// unless it is the last; a piece of a tile is computed only where nothing else is.
+// The chunk for a sequence that has `remaining` tokens to compute, of `left` in the budget. Ends on a tile's
+// border unless it is the last; a piece of a tile is computed only where nothing else is.
 static int32_t chunk_of(const struct qr_seq *q, int32_t remaining, int32_t left, bool alone)
 {
     if (remaining <= left) return remaining;
@@ -112,8 +113,8 @@ static void grant(struct qr_sched *s, struct qr_sched_req *r, struct qr_seq *q)
     if (score && q->n_computed < score_to && score_to > r->n_scored) g->flags |= QR_BATCH_SCORE;
 }
 
-// Finds blocks for what q was given, taking them from requests that are served later, last first. False: there is no
-// such request; q keeps what it has and waits for blocks.
+// Finds blocks for what q was given, taking them from requests that are served later, last first. False:
+// there is no such request; q keeps what it has and waits for blocks.
 static bool secure(struct qr_sched *s, struct qr_sched_req *r, struct qr_seq *q)
 {
     for (;;) {
@@ -143,7 +144,7 @@ static bool secure_running(struct qr_sched *s)
     return is_short;
 }
 
-// When all that had their turn are short of blocks: the first request moves on, whoever has to yield.
+// When nobody else moves (all that had their turn are short of blocks): the first request does, whoever has to yield.
 static void secure_first(struct qr_sched *s)
 {
     struct qr_sched_req *r = s->running[0];
@@ -181,9 +182,9 @@ static uint32_t outstanding(const struct qr_sched *s)
     return n;
 }
 
-// Admits waiting requests in their order while slots, budget and blocks last. A request must find blocks for all
-// tokens it knows, beside what running ones still need, and, unless it will be alone, one spare block a sequence: so
-// what was just admitted is not preempted at once.
+// Admits waiting requests in their order while slots, budget and blocks last. A request must find blocks for
+// all tokens it knows, beside what running ones still need, and, unless it will be alone, one spare block a
+// sequence: so what was just admitted is not preempted at once.
 static void admit(struct qr_sched *s, int32_t left)
 {
     for (struct qr_sched_req *r = s->waiting.head; r && left > 0; r = s->waiting.head) {
@@ -235,17 +236,19 @@ static int32_t granted(const struct qr_sched *s)
 const struct qr_plan *qr_sched_plan(struct qr_sched *s, uint64_t now_ns, int32_t budget)
 {
     QR_ASSERT(budget >= 1 && budget <= s->conf.max_num_batched_tokens);
-    for (int32_t i = 0; i < s->plan.n_grants; i++) // of a plan that was not carried out; dropped ones may be freed
+    for (int32_t i = 0; i < s->plan.n_grants;
+         i++) // of a plan that was not carried out; dropped ones may be freed
         if (s->grants[i].n_tokens > 0) s->grants[i].seq->n_granted = 0;
     s->plan.n_orders = s->plan.n_preemptions = s->plan.n_grants = 0;
     s->budget = budget;
     bool prompts = prompt_work(s);
-    int32_t kept = prompts && s->n_steps_without_prompt >= PROMPT_WAIT_STEPS ? (budget < CHUNK ? budget : CHUNK) : 0;
+    int32_t kept =
+        prompts && s->n_steps_without_prompt >= PROMPT_WAIT_STEPS ? (budget < CHUNK ? budget : CHUNK) : 0;
     int32_t n_rows = share_generating(s, budget - kept);
     share_chunks(s, budget - n_rows, n_rows == 0 || kept > 0);
     bool is_short = secure_running(s);
-    if (s->plan.n_grants == 0 && s->n_running > 0) secure_first(s);
     if (!is_short && s->plan.n_preemptions == 0) admit(s, budget - granted(s));
+    if (s->plan.n_grants == 0 && s->n_running > 0) secure_first(s);
     s->n_steps_without_prompt = !prompts || kept > 0 || grants_prompt(s) ? 0 : s->n_steps_without_prompt + 1;
     for (int32_t i = 0; i < s->plan.n_grants; i++)
         if (s->grants[i].r->scheduled_ns == 0) s->grants[i].r->scheduled_ns = now_ns > 0 ? now_ns : 1;
@@ -272,16 +275,24 @@ const struct qr_batch *qr_sched_batch(struct qr_sched *s)
     if (caps.n_seqs == 0) return NULL;
     struct qr_batch *b = qr_batch_init(s->batch_mem, &caps);
     b->step = ++s->i_step;
-    memset((char *)b + b->seqs_at, 0, b->bytes - b->seqs_at); // gaps between parts too: equal plans are equal bytes
+    memset((char *)b + b->seqs_at, 0,
+           b->bytes - b->seqs_at); // gaps between parts too: equal plans are equal bytes
     for (int32_t i = 0; i < s->plan.n_grants; i++) {
         const struct qr_grant *g = &s->grants[i];
         const struct qr_seq *q = g->seq;
         int32_t n_blocks = qr_kv_table_len(s->tables, q->slot);
-        qr_batch_seqs(b)[b->n_seqs++] = (struct qr_batch_seq){.slot = q->slot, .n_tokens = g->n_tokens,
-            .pos0 = q->n_computed, .n_prompt = g->r->req->n_prompt, .first_id = b->n_tokens,
-            .first_block = b->n_table, .n_blocks = n_blocks, .flags = g->flags};
-        for (int32_t k = 0; k < g->n_tokens; k++) qr_batch_ids(b)[b->n_tokens++] = qr_seq_id(g->r, q, q->n_computed + k);
-        memcpy(qr_batch_table(b) + b->n_table, qr_kv_table_ids(s->tables, q->slot), (size_t)n_blocks * sizeof(uint32_t));
+        qr_batch_seqs(b)[b->n_seqs++] = (struct qr_batch_seq){.slot = q->slot,
+                                                              .n_tokens = g->n_tokens,
+                                                              .pos0 = q->n_computed,
+                                                              .n_prompt = g->r->req->n_prompt,
+                                                              .first_id = b->n_tokens,
+                                                              .first_block = b->n_table,
+                                                              .n_blocks = n_blocks,
+                                                              .flags = g->flags};
+        for (int32_t k = 0; k < g->n_tokens; k++)
+            qr_batch_ids(b)[b->n_tokens++] = qr_seq_id(g->r, q, q->n_computed + k);
+        memcpy(qr_batch_table(b) + b->n_table, qr_kv_table_ids(s->tables, q->slot),
+               (size_t)n_blocks * sizeof(uint32_t));
         b->n_table += n_blocks;
         if (g->n_copies > 0) qr_batch_copies(b)[b->n_copies++] = g->copy;
     }

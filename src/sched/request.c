@@ -4,8 +4,8 @@
 #include "base/mem.h"
 #include "kv/table.h"
 
-// Blocks of n choices that share a prompt and then grow to n_tokens each: whole blocks of the prompt but its last
-// token are shared, the rest is each choice's own.
+// Blocks of n choices that share a prompt and then grow to n_tokens each: whole blocks of the prompt but its
+// last token are shared, the rest is each choice's own.
 static int64_t blocks_of_choices(int32_t n_choices, int32_t n_prompt, int32_t n_tokens, int32_t block_size)
 {
     int64_t all = qr_kv_blocks_for(n_tokens, block_size);
@@ -13,31 +13,40 @@ static int64_t blocks_of_choices(int32_t n_choices, int32_t n_prompt, int32_t n_
     return shared + n_choices * (all - shared);
 }
 
-enum qr_status qr_sched_req_fits(const struct qr_sched_conf *conf, const struct qr_req *req, struct qr_error *err)
+enum qr_status qr_sched_req_fits(const struct qr_sched_conf *conf, const struct qr_req *req,
+                                 struct qr_error *err)
 {
     int32_t n_prompt = req->n_prompt, max_tokens = req->sampling.max_tokens, n = req->n_choices;
-    if (n_prompt < 1) return qr_fail_param(err, QR_EINVAL, "prompt", "the prompt is empty: at least 1 token is needed");
-    if (max_tokens < 0) return qr_fail_param(err, QR_EINVAL, "max_tokens", "max_tokens must be >= 0, got %d", max_tokens);
+    if (n_prompt < 1)
+        return qr_fail_param(err, QR_EINVAL, "prompt", "the prompt is empty: at least 1 token is needed");
+    if (max_tokens < 0)
+        return qr_fail_param(err, QR_EINVAL, "max_tokens", "max_tokens must be >= 0, got %d", max_tokens);
     if (n < 1 || n > QR_CHOICES_MAX)
         return qr_fail_param(err, QR_EINVAL, "n", "n must be 1 to %d, got %d", QR_CHOICES_MAX, n);
     int64_t n_tokens = (int64_t)n_prompt + max_tokens;
     if (n_tokens > conf->max_model_len)
-        return qr_fail_param(err, QR_ETOOBIG, n_prompt >= conf->max_model_len ? "prompt" : "max_tokens",
-                             "This model's maximum context length is %d tokens. However, prompt %d + max_tokens %d = "
-                             "%lld tokens were asked for", conf->max_model_len, n_prompt, max_tokens, (long long)n_tokens);
+        return qr_fail_param(
+            err, QR_ETOOBIG, n_prompt >= conf->max_model_len ? "prompt" : "max_tokens",
+            "This model's maximum context length is %d tokens. However, prompt %d + max_tokens %d = "
+            "%lld tokens were asked for",
+            conf->max_model_len, n_prompt, max_tokens, (long long)n_tokens);
     if (n > conf->max_num_seqs)
-        return qr_fail_param(err, QR_ETOOBIG, "n", "%d choices run at once; max_num_seqs is %d", n, conf->max_num_seqs);
+        return qr_fail_param(err, QR_ETOOBIG, "n", "%d choices run at once; max_num_seqs is %d", n,
+                             conf->max_num_seqs);
     int64_t n_blocks = blocks_of_choices(n, n_prompt, (int32_t)n_tokens, conf->block_size);
     if (n_blocks <= conf->n_blocks) return QR_OK;
-    const char *param = qr_kv_blocks_for(n_prompt, conf->block_size) > (int64_t)conf->n_blocks ? "prompt" : "max_tokens";
+    const char *param =
+        qr_kv_blocks_for(n_prompt, conf->block_size) > (int64_t)conf->n_blocks ? "prompt" : "max_tokens";
     if (n == 1)
-        return qr_fail_param(err, QR_ETOOBIG, param,
-                             "prompt %d + max_tokens %d = %lld tokens need %lld blocks of %d; the pool has %u", n_prompt,
-                             max_tokens, (long long)n_tokens, (long long)n_blocks, conf->block_size, conf->n_blocks);
-    return qr_fail_param(err, QR_ETOOBIG, param,
-                         "prompt %d + max_tokens %d = %lld tokens, in %d choices that share the prompt, need %lld blocks "
-                         "of %d; the pool has %u", n_prompt, max_tokens, (long long)n_tokens, n, (long long)n_blocks,
-                         conf->block_size, conf->n_blocks);
+        return qr_fail_param(
+            err, QR_ETOOBIG, param,
+            "prompt %d + max_tokens %d = %lld tokens need %lld blocks of %d; the pool has %u", n_prompt,
+            max_tokens, (long long)n_tokens, (long long)n_blocks, conf->block_size, conf->n_blocks);
+    return qr_fail_param(
+        err, QR_ETOOBIG, param,
+        "prompt %d + max_tokens %d = %lld tokens, in %d choices that share the prompt, need %lld blocks "
+        "of %d; the pool has %u",
+        n_prompt, max_tokens, (long long)n_tokens, n, (long long)n_blocks, conf->block_size, conf->n_blocks);
 }
 
 enum qr_status qr_sched_req_new(const struct qr_req *req, qr_req_id id, struct qr_sched_req **out)
@@ -49,7 +58,8 @@ enum qr_status qr_sched_req_new(const struct qr_req *req, qr_req_id id, struct q
     *r = (struct qr_sched_req){.id = id, .n_live = req->n_choices, .arrival_ns = req->arrival_ns};
     int32_t *generated = (int32_t *)((char *)r + head);
     for (size_t i = 0; i < n; i++)
-        r->seqs[i] = (struct qr_seq){.choice = (int32_t)i, .slot = -1, .n_ids = req->n_prompt, .generated = generated + i * each};
+        r->seqs[i] = (struct qr_seq){
+            .choice = (int32_t)i, .slot = -1, .n_ids = req->n_prompt, .generated = generated + i * each};
     if (qr_req_copy(req, &r->req) != QR_OK) {
         qr_sched_req_free(&r);
         return QR_ENOMEM;

@@ -19,22 +19,22 @@
 #include "core/req.h"
 
 struct qr_sched_conf {
-    int32_t max_num_seqs;           // sequences with a slot at once
+    int32_t max_num_seqs; // sequences with a slot at once
     int32_t max_num_batched_tokens; // a step's token budget
-    int32_t max_model_len;          // prompt and answer together
-    int32_t block_size;             // tokens
+    int32_t max_model_len; // prompt and answer together
+    int32_t block_size; // tokens
     uint32_t n_blocks;
 };
 
 struct qr_seq {
     int32_t choice;
-    int32_t slot;       // the executor's, -1 while it waits
-    int32_t n_ids;      // tokens known: the prompt and what was generated
+    int32_t slot; // the executor's, -1 while it waits
+    int32_t n_ids; // tokens known: the prompt and what was generated
     int32_t n_computed; // of them, with KV in blocks
-    int32_t n_seen;     // most that were ever computed; below it is recomputing
-    int32_t n_granted;  // tokens in the present plan, 0: none
+    int32_t n_seen; // most that were ever computed; below it is recomputing
+    int32_t n_granted; // tokens in the present plan, 0: none
     bool done;
-    bool open;          // the executor knows the slot; kept by the engine
+    bool open; // the executor knows the slot; kept by the engine
     int32_t *generated; // (max_tokens)
 };
 
@@ -43,15 +43,15 @@ enum qr_sched_state { QR_SCHED_NEW, QR_SCHED_WAITING, QR_SCHED_RUNNING, QR_SCHED
 struct qr_sched_req {
     qr_req_id id;
     struct qr_req *req;
-    void *user;           // the engine's record
+    void *user; // the engine's record
     enum qr_sched_state state;
-    uint64_t order;       // of arrival at the scheduler, from 1
+    uint64_t order; // of arrival at the scheduler, from 1
     uint64_t arrival_ns, scheduled_ns; // first time in a plan, 0 before
-    int32_t n_live;       // sequences not done
+    int32_t n_live; // sequences not done
     int32_t n_preemptions;
-    int32_t n_scored;     // prompt positions whose score went out
+    int32_t n_scored; // prompt positions whose score went out
     int32_t n_prompt_seen; // prompt tokens that were ever computed
-    bool forked;          // every live sequence goes its own way
+    bool forked; // every live sequence goes its own way
     struct qr_sched_req *prev, *next; // in the waiting queue
     struct qr_seq seqs[]; // (n_choices)
 };
@@ -59,7 +59,8 @@ struct qr_sched_req {
 // Whether the request can ever run under conf: QR_ETOOBIG with the arithmetic, QR_EINVAL for a malformed one.
 enum qr_status qr_sched_req_fits(const struct qr_sched_conf *conf, const struct qr_req *req,
                                  struct qr_error *err) QR_MUST_CHECK;
-enum qr_status qr_sched_req_new(const struct qr_req *req, qr_req_id id, struct qr_sched_req **out) QR_MUST_CHECK;
+enum qr_status qr_sched_req_new(const struct qr_req *req, qr_req_id id,
+                                struct qr_sched_req **out) QR_MUST_CHECK;
 void qr_sched_req_free(struct qr_sched_req **r);
 
 // The first sequence that is not done; there is one while n_live > 0.

@@ -8,8 +8,11 @@
 
 static struct qr_batch_caps caps_of(const struct qr_sched_conf *c)
 {
-    return (struct qr_batch_caps){.n_seqs = c->max_num_seqs, .n_tokens = c->max_num_batched_tokens,
-        .n_table = c->max_num_seqs * qr_kv_blocks_for(c->max_model_len, c->block_size), .n_copies = c->max_num_seqs};
+    return (struct qr_batch_caps){.n_seqs = c->max_num_seqs,
+                                  .n_tokens = c->max_num_batched_tokens,
+                                  .n_table =
+                                      c->max_num_seqs * qr_kv_blocks_for(c->max_model_len, c->block_size),
+                                  .n_copies = c->max_num_seqs};
 }
 
 enum qr_status qr_sched_new(const struct qr_sched_conf *conf, struct qr_sched **out)
@@ -27,10 +30,12 @@ enum qr_status qr_sched_new(const struct qr_sched_conf *conf, struct qr_sched **
     s->grants = qr_calloc(QR_MEM_SCHED, n, sizeof *s->grants);
     s->picks = qr_calloc(QR_MEM_SCHED, n, sizeof *s->picks);
     s->batch_mem = qr_malloc(QR_MEM_SCHED, qr_batch_bytes(&caps));
-    struct qr_kv_tables_conf tc = {.n_tables = conf->max_num_seqs, .block_size = conf->block_size,
-        .n_blocks_max = qr_kv_blocks_for(conf->max_model_len, conf->block_size)};
-    if (!s->running || !s->free_slots || !s->orders || !s->preemptions || !s->grants || !s->picks || !s->batch_mem ||
-        qr_kv_pool_new(conf->n_blocks, &s->pool) != QR_OK || qr_kv_tables_new(s->pool, &tc, &s->tables) != QR_OK) {
+    struct qr_kv_tables_conf tc = {.n_tables = conf->max_num_seqs,
+                                   .block_size = conf->block_size,
+                                   .n_blocks_max = qr_kv_blocks_for(conf->max_model_len, conf->block_size)};
+    if (!s->running || !s->free_slots || !s->orders || !s->preemptions || !s->grants || !s->picks ||
+        !s->batch_mem || qr_kv_pool_new(conf->n_blocks, &s->pool) != QR_OK ||
+        qr_kv_tables_new(s->pool, &tc, &s->tables) != QR_OK) {
         qr_sched_free(&s);
         return QR_ENOMEM;
     }
@@ -134,7 +139,8 @@ static void count_computed(struct qr_sched *s, struct qr_sched_req *r, struct qr
         s->counts.n_prompt_tokens += (uint64_t)(prompt_to - r->n_prompt_seen);
         r->n_prompt_seen = prompt_to;
     }
-    if (from < q->n_seen) s->counts.n_recomputed_tokens += (uint64_t)((to < q->n_seen ? to : q->n_seen) - from);
+    if (from < q->n_seen)
+        s->counts.n_recomputed_tokens += (uint64_t)((to < q->n_seen ? to : q->n_seen) - from);
     if (q->n_seen < to) q->n_seen = to;
 }
 
@@ -206,8 +212,10 @@ int32_t qr_sched_end(struct qr_sched *s, struct qr_sched_req *r, int32_t choice)
     if (slot >= 0) sched_release(s, q);
     if (r->n_live == 1) r->forked = r->state == QR_SCHED_RUNNING;
     if (r->n_live > 0) return slot;
-    if (r->state == QR_SCHED_WAITING) qr_queue_remove(&s->waiting, r);
-    else sched_unrun(s, r);
+    if (r->state == QR_SCHED_WAITING)
+        qr_queue_remove(&s->waiting, r);
+    else
+        sched_unrun(s, r);
     r->state = QR_SCHED_ENDED;
     return slot;
 }
@@ -237,7 +245,8 @@ static void check_running(const struct qr_sched *s, const struct qr_sched_req *r
         QR_ASSERT(q->done == (q->slot < 0));
         if (q->done) continue;
         QR_ASSERT(q->n_computed >= 0 && q->n_computed <= q->n_ids); // S2
-        QR_ASSERT(q->n_ids <= r->req->n_prompt + r->req->sampling.max_tokens && q->n_ids <= s->conf.max_model_len);
+        QR_ASSERT(q->n_ids <= r->req->n_prompt + r->req->sampling.max_tokens &&
+                  q->n_ids <= s->conf.max_model_len);
         int32_t len = qr_kv_table_len(s->tables, q->slot);
         QR_ASSERT((int64_t)len * s->conf.block_size >= q->n_computed + q->n_granted);
     }
@@ -264,11 +273,12 @@ void qr_sched_check(const struct qr_sched *s)
 
 static void dump_req(const struct qr_sched_req *r, const char *where, FILE *f)
 {
-    fprintf(f, "%s request %llu: order %llu, prompt %d, preempted %d times\n", where, (unsigned long long)r->id,
-            (unsigned long long)r->order, r->req->n_prompt, r->n_preemptions);
+    fprintf(f, "%s request %llu: order %llu, prompt %d, preempted %d times\n", where,
+            (unsigned long long)r->id, (unsigned long long)r->order, r->req->n_prompt, r->n_preemptions);
     for (int32_t i = 0; i < r->req->n_choices; i++) {
         const struct qr_seq *q = &r->seqs[i];
-        fprintf(f, "  choice %d: slot %d, computed %d of %d%s\n", i, q->slot, q->n_computed, q->n_ids, q->done ? ", done" : "");
+        fprintf(f, "  choice %d: slot %d, computed %d of %d%s\n", i, q->slot, q->n_computed, q->n_ids,
+                q->done ? ", done" : "");
     }
 }
 

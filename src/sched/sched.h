@@ -48,7 +48,7 @@ struct qr_grant { // tokens for a sequence: row i of the batch is grant i
     struct qr_batch_copy copy; // valid when n_copies is 1
     int32_t n_copies;
     int32_t n_tokens; // 0: dropped again
-    uint32_t flags;   // enum qr_batch_flags
+    uint32_t flags; // enum qr_batch_flags
 };
 struct qr_preemption { // for the log
     struct qr_sched_req *victim, *for_whom;

@@ -17,11 +17,11 @@ struct slot {
 struct exec_sim {
     struct qr_exec face;
     struct qr_exec_sim_conf conf;
-    struct slot *slots;       // (n_slots)
-    uint64_t *shadow;         // (n_blocks, block_size) the hash of the history that was written there; 0: never
-    uint64_t *writers;        // (n_blocks) step << 16 | row + 1 of the last write
-    struct qr_out_row *rows;  // (n_tokens_max + n_slots)
-    struct qr_top *tops;      // (n_tokens_max + n_slots, QR_LOGPROBS_MAX)
+    struct slot *slots; // (n_slots)
+    uint64_t *shadow;   // (n_blocks, block_size) the hash of the history that was written there; 0: never
+    uint64_t *writers;  // (n_blocks) step << 16 | row + 1 of the last write
+    struct qr_out_row *rows; // (n_tokens_max + n_slots)
+    struct qr_top *tops;     // (n_tokens_max + n_slots, QR_LOGPROBS_MAX)
     struct qr_exec_result result;
     qr_ticket last;
 };
@@ -34,8 +34,13 @@ static struct exec_sim *sim_of(struct qr_exec *x)
 static void sim_info(struct qr_exec *x, struct qr_exec_info *out)
 {
     const struct qr_exec_sim_conf *c = &sim_of(x)->conf;
-    *out = (struct qr_exec_info){.n_slots = c->n_slots, .n_tokens_max = c->n_tokens_max, .block_size = c->block_size,
-        .n_blocks = c->n_blocks, .n_groups = 1, .n_vocab = c->n_vocab, .ctx_max = c->ctx_max};
+    *out = (struct qr_exec_info){.n_slots = c->n_slots,
+                                 .n_tokens_max = c->n_tokens_max,
+                                 .block_size = c->block_size,
+                                 .n_blocks = c->n_blocks,
+                                 .n_groups = 1,
+                                 .n_vocab = c->n_vocab,
+                                 .ctx_max = c->ctx_max};
     out->block_bytes[0] = (uint64_t)c->block_size;
 }
 
@@ -48,8 +53,8 @@ static void slot_append(struct slot *s, int32_t id)
     s->n_ids++;
 }
 
-static enum qr_status sim_seq_open(struct qr_exec *x, int32_t i_slot, const struct qr_sampling *sampling, int32_t choice,
-                                   const int32_t *ids, int32_t n_prompt, int32_t n_ids)
+static enum qr_status sim_seq_open(struct qr_exec *x, int32_t i_slot, const struct qr_sampling *sampling,
+                                   int32_t choice, const int32_t *ids, int32_t n_prompt, int32_t n_ids)
 {
     struct exec_sim *e = sim_of(x);
     QR_ASSERT(i_slot >= 0 && i_slot < e->conf.n_slots && !e->slots[i_slot].sampling);
@@ -75,7 +80,8 @@ static void sim_seq_close(struct qr_exec *x, int32_t i_slot)
 }
 
 // The place in a block of position p of a row's sequence.
-static size_t place(const struct exec_sim *e, const struct qr_batch *b, const struct qr_batch_seq *q, int32_t p)
+static size_t place(const struct exec_sim *e, const struct qr_batch *b, const struct qr_batch_seq *q,
+                    int32_t p)
 {
     int32_t bs = e->conf.block_size;
     return (size_t)qr_batch_table(b)[q->first_block + p / bs] * (size_t)bs + (size_t)(p % bs);
@@ -88,8 +94,9 @@ static void shadow_read(const struct exec_sim *e, const struct qr_batch *b, cons
     for (int32_t p = 0; p < q->pos0; p++) {
         uint64_t got = e->shadow[place(e, b, q, p)];
         if (got == s->past[p]) continue;
-        fprintf(stderr, "sim: step %llu: slot %d reads position %d in block %u: %s\n", (unsigned long long)b->step, q->slot,
-                p, qr_batch_table(b)[q->first_block + p / e->conf.block_size],
+        fprintf(stderr, "sim: step %llu: slot %d reads position %d in block %u: %s\n",
+                (unsigned long long)b->step, q->slot, p,
+                qr_batch_table(b)[q->first_block + p / e->conf.block_size],
                 got ? "another history stands there" : "it was never written");
         QR_ASSERT(!"a block does not hold what its table's owner wrote");
     }
@@ -129,8 +136,8 @@ static bool contains(const int32_t *ids, size_t n, int32_t id)
     return false;
 }
 
-// The token that follows a history: a pure function of it, the seed and the choice. End tokens come up by chance, but
-// not before min_tokens.
+// The token that follows a history: a pure function of it, the seed and the choice. End tokens come up by
+// chance, but not before min_tokens.
 static int32_t draw(const struct exec_sim *e, const struct slot *s)
 {
     const struct qr_sampling *p = s->sampling;
@@ -145,17 +152,20 @@ static int32_t draw(const struct exec_sim *e, const struct slot *s)
 }
 
 // A row's made-up logprobs: pure in the history that leads to it.
-static void add_row(struct exec_sim *e, int32_t i_seq, int32_t pos, uint64_t past, int32_t token, int32_t n_logprobs, bool score)
+static void add_row(struct exec_sim *e, int32_t i_seq, int32_t pos, uint64_t past, int32_t token,
+                    int32_t n_logprobs, bool score)
 {
     int32_t i = e->result.n_rows++;
     struct qr_out_row *r = &e->rows[i];
-    *r = (struct qr_out_row){.i_seq = i_seq, .pos = pos, .token = token, .first_top = i * QR_LOGPROBS_MAX, .is_score = score};
+    *r = (struct qr_out_row){
+        .i_seq = i_seq, .pos = pos, .token = token, .first_top = i * QR_LOGPROBS_MAX, .is_score = score};
     if (n_logprobs < 0) return;
     r->rank = 1 + (int32_t)(past % 5);
     r->logprob = -(float)(past >> 40) * 0x1p-20f;
     r->n_top = n_logprobs < QR_LOGPROBS_MAX ? n_logprobs : QR_LOGPROBS_MAX;
     for (int32_t k = 0; k < r->n_top; k++)
-        e->tops[r->first_top + k] = (struct qr_top){(int32_t)((past + (uint64_t)k) % (uint64_t)e->conf.n_vocab), -(float)k};
+        e->tops[r->first_top + k] =
+            (struct qr_top){(int32_t)((past + (uint64_t)k) % (uint64_t)e->conf.n_vocab), -(float)k};
 }
 
 static void run_seq(struct exec_sim *e, const struct qr_batch *b, int32_t i)
@@ -186,8 +196,8 @@ static uint64_t cost_of(const struct exec_sim *e, const struct qr_batch *b)
         rows += (uint64_t)(q->n_tokens - in_prompt);
         context += (uint64_t)(q->pos0 + q->n_tokens);
     }
-    return c->fixed_ns + rows * c->row_ns + (prompt_rows ? c->prompt_fixed_ns : 0) + prompt_rows * c->prompt_row_ns +
-           context * c->context_ps / 1000;
+    return c->fixed_ns + rows * c->row_ns + (prompt_rows ? c->prompt_fixed_ns : 0) +
+           prompt_rows * c->prompt_row_ns + context * c->context_ps / 1000;
 }
 
 static enum qr_status sim_submit(struct qr_exec *x, const struct qr_batch *b, qr_ticket *out)
@@ -198,7 +208,8 @@ static enum qr_status sim_submit(struct qr_exec *x, const struct qr_batch *b, qr
         const struct qr_batch_seq *q = &qr_batch_seqs(b)[i];
         const struct slot *s = &e->slots[q->slot];
         QR_ASSERT(s->sampling && s->n_prompt == q->n_prompt && q->pos0 + q->n_tokens <= s->n_ids);
-        QR_ASSERT(memcmp(qr_batch_ids(b) + q->first_id, s->ids + q->pos0, (size_t)q->n_tokens * sizeof(int32_t)) == 0);
+        QR_ASSERT(memcmp(qr_batch_ids(b) + q->first_id, s->ids + q->pos0,
+                         (size_t)q->n_tokens * sizeof(int32_t)) == 0);
     }
     if (e->conf.shadow) shadow_step(e, b);
     e->result = (struct qr_exec_result){.elapsed_ns = cost_of(e, b), .rows = e->rows, .tops = e->tops};
@@ -229,13 +240,16 @@ static void sim_close(struct qr_exec *x)
     qr_free(e);
 }
 
-static const struct qr_exec_ops sim_ops = {sim_info, sim_seq_open, sim_seq_close, sim_submit, sim_wait, sim_close};
+static const struct qr_exec_ops sim_ops = {sim_info,   sim_seq_open, sim_seq_close,
+                                           sim_submit, sim_wait,     sim_close};
 
-enum qr_status qr_exec_sim_new(const struct qr_exec_sim_conf *conf, struct qr_exec **out, struct qr_error *err)
+enum qr_status qr_exec_sim_new(const struct qr_exec_sim_conf *conf, struct qr_exec **out,
+                               struct qr_error *err)
 {
-    if (conf->n_slots < 1 || conf->n_tokens_max < 1 || conf->block_size < 1 || conf->n_vocab < 2 || conf->ctx_max < 1 ||
-        conf->n_blocks < 1)
-        return qr_fail(err, QR_EINVAL, "the simulated executor needs at least 1 slot, token, block and position, 2 ids");
+    if (conf->n_slots < 1 || conf->n_tokens_max < 1 || conf->block_size < 1 || conf->n_vocab < 2 ||
+        conf->ctx_max < 1 || conf->n_blocks < 1)
+        return qr_fail(err, QR_EINVAL,
+                       "the simulated executor needs at least 1 slot, token, block and position, 2 ids");
     struct exec_sim *e = qr_calloc(QR_MEM_EXEC, 1, sizeof *e);
     if (!e) return qr_fail(err, QR_ENOMEM, "no memory for the simulated executor");
     size_t n_rows = (size_t)conf->n_tokens_max + (size_t)conf->n_slots;
@@ -245,12 +259,14 @@ enum qr_status qr_exec_sim_new(const struct qr_exec_sim_conf *conf, struct qr_ex
     e->rows = qr_malloc(QR_MEM_EXEC, n_rows * sizeof *e->rows);
     e->tops = qr_malloc(QR_MEM_EXEC, n_rows * QR_LOGPROBS_MAX * sizeof *e->tops);
     if (conf->shadow) {
-        e->shadow = qr_calloc(QR_MEM_EXEC, (size_t)conf->n_blocks * (size_t)conf->block_size, sizeof *e->shadow);
+        e->shadow =
+            qr_calloc(QR_MEM_EXEC, (size_t)conf->n_blocks * (size_t)conf->block_size, sizeof *e->shadow);
         e->writers = qr_calloc(QR_MEM_EXEC, conf->n_blocks, sizeof *e->writers);
     }
     if (!e->slots || !e->rows || !e->tops || (conf->shadow && (!e->shadow || !e->writers))) {
         sim_close(&e->face);
-        return qr_fail(err, QR_ENOMEM, "no memory for the simulated executor (%u blocks, %d slots)", conf->n_blocks, conf->n_slots);
+        return qr_fail(err, QR_ENOMEM, "no memory for the simulated executor (%u blocks, %d slots)",
+                       conf->n_blocks, conf->n_slots);
     }
     *out = &e->face;
     return QR_OK;

@@ -1,5 +1,5 @@
-/* Random workloads over the production scheduler, block bookkeeping and engine, with the simulator's shadow watching
- * every block. QUIRE_SEED=n runs one seed alone; `make sim-long` runs many. */
+/* Random workloads over the production scheduler, block bookkeeping and engine, with the simulator's shadow
+ * watching every block. QUIRE_SEED=n runs one seed alone; `make sim-long` runs many. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +43,8 @@ static uint64_t running_seed;
 static void say_replay(void)
 {
     char line[128];
-    int n = snprintf(line, sizeof line, "replay: QUIRE_SEED=%llu quire-test sim_random\n", (unsigned long long)running_seed);
+    int n = snprintf(line, sizeof line, "replay: QUIRE_SEED=%llu quire-test sim_random\n",
+                     (unsigned long long)running_seed);
     ssize_t put = write(STDERR_FILENO, line, (size_t)n);
     (void)put;
 }
@@ -72,8 +73,12 @@ static struct rig_conf draw_conf(struct world *w)
 {
     static const int32_t sizes[] = {1, 3, 16, 16, 32, 48, 64, 128};
     static const int32_t budgets[] = {1, 2, 7, 16, 17, 33, 64, 100, 256, 512};
-    struct rig_conf c = {.block_size = sizes[draw(w, 0, 7)], .max_num_seqs = draw(w, 4, 20), .n_vocab = draw(w, 20, 400),
-        .budget = budgets[draw(w, 0, 9)], .max_model_len = draw(w, 60, 400), .outbox = 8192};
+    struct rig_conf c = {.block_size = sizes[draw(w, 0, 7)],
+                         .max_num_seqs = draw(w, 4, 20),
+                         .n_vocab = draw(w, 20, 400),
+                         .budget = budgets[draw(w, 0, 9)],
+                         .max_model_len = draw(w, 60, 400),
+                         .outbox = 8192};
     // From a pool that one request fills to one where four fit.
     int32_t per_seq = (c.max_model_len + c.block_size - 1) / c.block_size;
     c.n_blocks = (uint32_t)draw(w, per_seq, 4 * per_seq);
@@ -163,7 +168,8 @@ static void judge(struct world *w, const struct tracked *t)
         if (!t->accepted) continue;
         EXPECT(s->finished != s->quiet);
         struct rig_text right = rig_solo(&t->q, c, w->rig.conf.n_vocab);
-        EXPECT(s->n_tokens <= right.n && memcmp(s->tokens, right.tokens, (size_t)s->n_tokens * sizeof(int32_t)) == 0);
+        EXPECT(s->n_tokens <= right.n &&
+               memcmp(s->tokens, right.tokens, (size_t)s->n_tokens * sizeof(int32_t)) == 0);
         if (s->finished && s->finish != QR_FINISH_ABORT && s->finish != QR_FINISH_ERROR) {
             EXPECT(s->n_tokens == right.n && s->finish == right.finish);
             // Scores are published by the first choice that is live; a quiet one keeps them to itself.
@@ -187,11 +193,14 @@ static uint64_t run_world(struct world *w, uint64_t seed, int32_t n_ops, bool ju
     int32_t p_submit = draw(w, 5, 40), p_cancel = draw(w, 0, 1) ? 0 : draw(w, 1, 10);
     for (int32_t i = 0; i < n_ops; i++) {
         int32_t p = draw(w, 0, 99);
-        if (p < p_submit) submit(w);
-        else if (p < p_submit + p_cancel) cancel(w);
-        else step(w);
+        if (p < p_submit)
+            submit(w);
+        else if (p < p_submit + p_cancel)
+            cancel(w);
+        else
+            step(w);
     }
-    for (int32_t i = 0; ; i++) {
+    for (int32_t i = 0;; i++) {
         struct qr_snapshot s;
         qr_engine_snapshot(w->rig.engine, &s);
         if (s.n_running == 0 && s.n_waiting == 0) break;
@@ -220,9 +229,10 @@ static void run_seeds(uint64_t from, uint64_t to, int32_t n_ops)
     }
     static struct world w;
     void (*before)(int) = signal(SIGABRT, on_abort);
-    qr_log_set_level((enum qr_log_level)-1); // faults are reported as errors, and here are many
+    qr_log_set_level((enum qr_log_level) - 1); // faults are reported as errors, and here are many
     uint64_t n_steps = 0, n_preemptions = 0, n_recomputed = 0, n_generated = 0, n_errors = 0;
-    size_t live = qr_mem_live_bytes(QR_MEM_REQ) + qr_mem_live_bytes(QR_MEM_SCHED) + qr_mem_live_bytes(QR_MEM_EXEC);
+    size_t live =
+        qr_mem_live_bytes(QR_MEM_REQ) + qr_mem_live_bytes(QR_MEM_SCHED) + qr_mem_live_bytes(QR_MEM_EXEC);
     for (uint64_t seed = from; seed < to; seed++) {
         uint64_t hash = run_world(&w, seed, n_ops, true);
         n_steps += (uint64_t)w.n_steps;
@@ -232,8 +242,10 @@ static void run_seeds(uint64_t from, uint64_t to, int32_t n_ops)
         n_errors += w.end.n_finished_error;
         if (seed % 8 == 0) EXPECT(run_world(&w, seed, n_ops, false) == hash); // S5
     }
-    EXPECT(qr_mem_live_bytes(QR_MEM_REQ) + qr_mem_live_bytes(QR_MEM_SCHED) + qr_mem_live_bytes(QR_MEM_EXEC) == live);
-    printf("sim: %llu seeds, %llu steps, %llu tokens, %llu preemptions, %llu tokens recomputed, %llu ended by faults\n",
+    EXPECT(qr_mem_live_bytes(QR_MEM_REQ) + qr_mem_live_bytes(QR_MEM_SCHED) + qr_mem_live_bytes(QR_MEM_EXEC) ==
+           live);
+    printf("sim: %llu seeds, %llu steps, %llu tokens, %llu preemptions, %llu tokens recomputed, %llu ended "
+           "by faults\n",
            (unsigned long long)(to - from), (unsigned long long)n_steps, (unsigned long long)n_generated,
            (unsigned long long)n_preemptions, (unsigned long long)n_recomputed, (unsigned long long)n_errors);
     if (!one) EXPECT(n_preemptions > 20 && n_errors > 5); // the workloads do reach these states

@@ -22,12 +22,12 @@ struct rig_conf {
 struct rig_spy {
     struct qr_exec face;
     struct qr_exec *inner;
-    uint64_t batch_hash;   // of every byte of every batch so far
+    uint64_t batch_hash; // of every byte of every batch so far
     int64_t n_batches, n_tokens;
-    int32_t n_seqs_last;   // rows of the last batch
-    int32_t fail_waits;    // so many next waits fail
-    int32_t n_open;        // slots open now
-    int32_t n_opens;       // ever
+    int32_t n_seqs_last; // rows of the last batch
+    int32_t fail_waits; // so many next waits fail
+    int32_t n_open; // slots open now
+    int32_t n_opens; // ever
 };
 
 struct rig {

@@ -17,10 +17,11 @@ static void spy_info(struct qr_exec *x, struct qr_exec_info *out)
     spy_of(x)->inner->ops->info(spy_of(x)->inner, out);
 }
 
-static enum qr_status spy_seq_open(struct qr_exec *x, int32_t slot, const struct qr_sampling *s, int32_t choice,
-                                   const int32_t *ids, int32_t n_prompt, int32_t n_ids)
+static enum qr_status spy_seq_open(struct qr_exec *x, int32_t slot, const struct qr_sampling *s,
+                                   int32_t choice, const int32_t *ids, int32_t n_prompt, int32_t n_ids)
 {
-    enum qr_status st = spy_of(x)->inner->ops->seq_open(spy_of(x)->inner, slot, s, choice, ids, n_prompt, n_ids);
+    enum qr_status st =
+        spy_of(x)->inner->ops->seq_open(spy_of(x)->inner, slot, s, choice, ids, n_prompt, n_ids);
     spy_of(x)->n_open += st == QR_OK;
     spy_of(x)->n_opens += st == QR_OK;
     return st;
@@ -56,21 +57,32 @@ static void spy_close(struct qr_exec *x)
     spy_of(x)->inner->ops->close(spy_of(x)->inner);
 }
 
-static const struct qr_exec_ops spy_ops = {spy_info, spy_seq_open, spy_seq_close, spy_submit, spy_wait, spy_close};
+static const struct qr_exec_ops spy_ops = {spy_info,   spy_seq_open, spy_seq_close,
+                                           spy_submit, spy_wait,     spy_close};
 
 void rig_open(struct rig *r, const struct rig_conf *conf)
 {
     memset(r, 0, sizeof *r);
     r->conf = *conf;
     qr_clock_virtual_init(&r->clock);
-    struct qr_exec_sim_conf sc = {.n_slots = conf->max_num_seqs, .n_tokens_max = conf->budget, .shadow = true,
-        .block_size = conf->block_size, .n_vocab = conf->n_vocab, .ctx_max = conf->max_model_len,
-        .n_blocks = conf->n_blocks, .clock = &r->clock.face, .costs = {1000000, 100000, 200000, 20000, 100}};
+    struct qr_exec_sim_conf sc = {.n_slots = conf->max_num_seqs,
+                                  .n_tokens_max = conf->budget,
+                                  .shadow = true,
+                                  .block_size = conf->block_size,
+                                  .n_vocab = conf->n_vocab,
+                                  .ctx_max = conf->max_model_len,
+                                  .n_blocks = conf->n_blocks,
+                                  .clock = &r->clock.face,
+                                  .costs = {1000000, 100000, 200000, 20000, 100}};
     assert_int_equal(qr_exec_sim_new(&sc, &r->spy.inner, NULL), QR_OK);
     r->spy.face.ops = &spy_ops;
-    struct qr_engine_conf ec = {.max_num_seqs = conf->max_num_seqs, .max_num_batched_tokens = conf->budget,
-        .max_model_len = conf->max_model_len, .inbox_capacity = 64, .outbox_capacity = conf->outbox ? conf->outbox : 4096,
-        .clock = &r->clock.face, .check_every_step = true};
+    struct qr_engine_conf ec = {.max_num_seqs = conf->max_num_seqs,
+                                .max_num_batched_tokens = conf->budget,
+                                .max_model_len = conf->max_model_len,
+                                .inbox_capacity = 64,
+                                .outbox_capacity = conf->outbox ? conf->outbox : 4096,
+                                .clock = &r->clock.face,
+                                .check_every_step = true};
     assert_int_equal(qr_engine_new(&ec, &r->spy.face, &r->engine, NULL), QR_OK);
 }
 
@@ -94,7 +106,8 @@ void rig_req_init(struct rig_req *q, uint64_t seed, int32_t n_prompt, int32_t ma
     for (int32_t i = 0; i < n_prompt; i++)
         q->prompt[i] = (int32_t)(qr_rand_u64(seed, 17, (uint64_t)i) % (uint64_t)n_vocab);
     q->req = (struct qr_req){.prompt = q->prompt, .n_prompt = n_prompt, .n_choices = 1};
-    q->req.sampling = (struct qr_sampling){.seed = seed, .max_tokens = max_tokens, .n_logprobs = -1, .n_prompt_logprobs = -1};
+    q->req.sampling = (struct qr_sampling){
+        .seed = seed, .max_tokens = max_tokens, .n_logprobs = -1, .n_prompt_logprobs = -1};
 }
 
 void rig_req_fini(struct rig_req *q)
@@ -104,8 +117,8 @@ void rig_req_fini(struct rig_req *q)
 }
 
 // One batch of one sequence that holds blocks 0, 1, 2 ...
-static void naive_step(struct qr_exec *x, const int32_t *ids, int32_t pos0, int32_t n, int32_t n_prompt, uint32_t flags,
-                       struct qr_exec_result *res)
+static void naive_step(struct qr_exec *x, const int32_t *ids, int32_t pos0, int32_t n, int32_t n_prompt,
+                       uint32_t flags, struct qr_exec_result *res)
 {
     int32_t n_blocks = (pos0 + n + 63) / 64;
     struct qr_batch_caps caps = {.n_seqs = 1, .n_tokens = n, .n_table = n_blocks};
@@ -127,8 +140,12 @@ struct rig_text rig_solo(const struct rig_req *q, int32_t choice, int32_t n_voca
 {
     const struct qr_sampling *s = &q->req.sampling;
     int32_t n_prompt = q->req.n_prompt, all = n_prompt + s->max_tokens;
-    struct qr_exec_sim_conf sc = {.n_slots = 1, .n_tokens_max = all, .block_size = 64, .n_vocab = n_vocab,
-        .ctx_max = all, .n_blocks = (uint32_t)(all + 63) / 64};
+    struct qr_exec_sim_conf sc = {.n_slots = 1,
+                                  .n_tokens_max = all,
+                                  .block_size = 64,
+                                  .n_vocab = n_vocab,
+                                  .ctx_max = all,
+                                  .n_blocks = (uint32_t)(all + 63) / 64};
     struct qr_exec *x = NULL;
     assert_int_equal(qr_exec_sim_new(&sc, &x, NULL), QR_OK);
     assert_int_equal(x->ops->seq_open(x, 0, s, choice, q->prompt, n_prompt, n_prompt), QR_OK);
@@ -148,7 +165,8 @@ struct rig_text rig_solo(const struct rig_req *q, int32_t choice, int32_t n_voca
         int32_t token = res.rows[res.n_rows - 1].token;
         ids[n_prompt + t.n] = t.tokens[t.n] = token;
         t.n++;
-        bool end = (s->n_eos > 0 && !s->ignore_eos && token == s->eos[0]) || (s->n_stop_ids > 0 && token == s->stop_ids[0]);
+        bool end = (s->n_eos > 0 && !s->ignore_eos && token == s->eos[0]) ||
+                   (s->n_stop_ids > 0 && token == s->stop_ids[0]);
         if (end) t.finish = QR_FINISH_STOP;
         if (end || t.n == s->max_tokens) break;
         naive_step(x, ids, n_prompt + t.n - 1, 1, n_prompt, QR_BATCH_SAMPLE, &res);
