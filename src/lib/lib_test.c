@@ -10,7 +10,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/test.h"
-#include "lib/rig_internal.h"
+#include "lib/ask_internal.h"
 
 #define NO_MODEL "no tiny models: python tests/tiny-model/make.py BUILD/tiny"
 
@@ -21,10 +21,10 @@ static struct qr_lib_conf small(void)
 }
 
 // Lengths, ways of choosing and penalties by number.
-static void mixed_ask(struct rig_ask *a, uint64_t i)
+static void mixed_ask(struct ask *a, uint64_t i)
 {
     uint64_t h = qr_rand_u64(77, 0, i);
-    rig_ask_init(a, i, 1 + (int32_t)(h % 160), 4 + (int32_t)(h >> 8 & 15) + (h >> 20 & 1 ? 40 : 0));
+    ask_init(a, i, 1 + (int32_t)(h % 160), 4 + (int32_t)(h >> 8 & 15) + (h >> 20 & 1 ? 40 : 0));
     struct qr_sampling *s = &a->gen.req.sampling;
     s->temperature = i % 3 ? 0.5f + (float)(i % 5) * 0.3f : 0;
     if (i % 4 == 1) s->top_p = 0.8f;
@@ -34,7 +34,7 @@ static void mixed_ask(struct rig_ask *a, uint64_t i)
     if (i % 7 == 5) s->n_logprobs = 3;
 }
 
-static void assert_same(const struct rig_ask *a, const struct rig_ask *b)
+static void assert_same(const struct ask *a, const struct ask *b)
 {
     assert_int_equal(a->n_ids, b->n_ids);
     assert_memory_equal(a->ids, b->ids, (size_t)a->n_ids * sizeof a->ids[0]);
@@ -56,7 +56,7 @@ static void wait_for_idle(struct qr_lib *lib, struct qr_snapshot *s)
 QR_TEST(lib_describes_what_it_opened)
 {
     struct qr_lib_conf conf = small();
-    struct qr_lib *lib = rig_open("tiny", &conf);
+    struct qr_lib *lib = ask_open_lib("tiny", &conf);
     if (!lib) QR_SKIP(NO_MODEL);
     const struct qr_lib_info *i = qr_lib_info(lib);
     assert_string_equal(i->served_name, "tiny");
@@ -76,14 +76,14 @@ QR_TEST(lib_answers_do_not_depend_on_company)
 {
     enum { N = 64 };
     struct qr_lib_conf conf = small();
-    struct qr_lib *lib = rig_open("tiny", &conf);
+    struct qr_lib *lib = ask_open_lib("tiny", &conf);
     if (!lib) QR_SKIP(NO_MODEL);
-    struct rig_ask *many = malloc(N * sizeof *many), *one = malloc(sizeof *one);
+    struct ask *many = malloc(N * sizeof *many), *one = malloc(sizeof *one);
     for (uint64_t i = 0; i < N; i++) mixed_ask(&many[i], i);
-    rig_serve(lib, many, N);
+    ask_serve(lib, many, N);
     for (uint64_t i = 0; i < N; i++) {
         mixed_ask(one, i);
-        rig_serve(lib, one, 1);
+        ask_serve(lib, one, 1);
         assert_same(&many[i], one);
         assert_int_equal(one->last.finish, QR_FINISH_LENGTH);
         assert_int_equal(one->last.n_generated, one->gen.req.sampling.max_tokens);
@@ -97,10 +97,10 @@ QR_TEST(lib_answers_do_not_depend_on_company)
 
     // On one thread, with other blocks and smaller steps.
     conf.n_threads = 1, conf.block_size = 32, conf.max_num_batched_tokens = 64;
-    lib = rig_open("tiny", &conf);
+    lib = ask_open_lib("tiny", &conf);
     for (uint64_t i = 0; i < N; i += 5) {
         mixed_ask(one, i);
-        rig_serve(lib, one, 1);
+        ask_serve(lib, one, 1);
         assert_same(&many[i], one);
     }
     qr_lib_close(&lib);
@@ -112,17 +112,17 @@ QR_TEST(lib_preempts_and_keeps_the_answer)
 {
     enum { N = 8, BLOCKS = 24 };
     struct qr_lib_conf conf = small();
-    struct rig_ask *many = malloc(N * sizeof *many), *one = malloc(sizeof *one);
+    struct ask *many = malloc(N * sizeof *many), *one = malloc(sizeof *one);
     conf.n_blocks = BLOCKS; // each request needs 15
-    struct qr_lib *lib = rig_open("tiny", &conf);
+    struct qr_lib *lib = ask_open_lib("tiny", &conf);
     if (!lib) QR_SKIP(NO_MODEL);
     assert_int_equal(qr_lib_info(lib)->max_model_len, BLOCKS * 16);
     for (uint64_t i = 0; i < N; i++) {
-        rig_ask_init(&many[i], i, 70, 170);
+        ask_init(&many[i], i, 70, 170);
         many[i].gen.req.sampling.temperature = i % 2 ? 0.9f : 0;
         many[i].gen.req.sampling.frequency = i % 4 == 3 ? 0.5f : 0;
     }
-    rig_serve(lib, many, N);
+    ask_serve(lib, many, N);
     struct qr_snapshot s;
     wait_for_idle(lib, &s);
     assert_true(s.n_preemptions > 0);
@@ -131,7 +131,7 @@ QR_TEST(lib_preempts_and_keeps_the_answer)
         preempted += many[i].last.n_preemptions;
         *one = many[i];
         one->n_ids = 0, one->n_text = 0, one->finished = false;
-        rig_serve(lib, one, 1);
+        ask_serve(lib, one, 1);
         assert_same(&many[i], one);
     }
     assert_int_equal(preempted, s.n_preemptions);
@@ -144,14 +144,14 @@ QR_TEST(lib_cancel_frees_blocks)
 {
     enum { N = 6 };
     struct qr_lib_conf conf = small();
-    struct qr_lib *lib = rig_open("tiny", &conf);
+    struct qr_lib *lib = ask_open_lib("tiny", &conf);
     if (!lib) QR_SKIP(NO_MODEL);
-    struct rig_ask *asks = malloc(N * sizeof *asks);
+    struct ask *asks = malloc(N * sizeof *asks);
     for (uint64_t i = 0; i < N; i++) {
-        rig_ask_init(&asks[i], i, 100, 1500);
+        ask_init(&asks[i], i, 100, 1500);
         asks[i].cancel_after = 3 + 2 * (int32_t)i;
     }
-    rig_serve(lib, asks, N);
+    ask_serve(lib, asks, N);
     for (int i = 0; i < N; i++) {
         assert_int_equal(asks[i].last.finish, QR_FINISH_ABORT);
         assert_true(asks[i].n_ids < 1500);
@@ -170,11 +170,11 @@ QR_TEST(lib_cancel_frees_blocks)
 QR_TEST(lib_close_ends_live_requests)
 {
     struct qr_lib_conf conf = small();
-    struct qr_lib *lib = rig_open("tiny", &conf);
+    struct qr_lib *lib = ask_open_lib("tiny", &conf);
     if (!lib) QR_SKIP(NO_MODEL);
-    struct rig_ask *a = malloc(sizeof *a);
+    struct ask *a = malloc(sizeof *a);
     size_t before = qr_mem_live_bytes(QR_MEM_REQ);
-    rig_ask_init(a, 1, 50, 1900);
+    ask_init(a, 1, 50, 1900);
     a->gen.req.prompt = a->prompt;
     for (int i = 0; i < 5; i++) assert_int_equal(qr_lib_submit(lib, &a->gen, &a->id, NULL), QR_OK);
     struct qr_gen_event ev;
@@ -188,13 +188,13 @@ QR_TEST(lib_steps_allocate_nothing)
 {
     enum { N = 4, TOKENS = 1000 };
     struct qr_lib_conf conf = small();
-    struct qr_lib *lib = rig_open("tiny", &conf);
+    struct qr_lib *lib = ask_open_lib("tiny", &conf);
     if (!lib) QR_SKIP(NO_MODEL);
-    struct rig_ask *asks = malloc(N * sizeof *asks);
+    struct ask *asks = malloc(N * sizeof *asks);
     uint64_t calls = 0;
     int seen = 0;
     for (int i = 0; i < N; i++) {
-        rig_ask_init(&asks[i], (uint64_t)i, 20, TOKENS + 50);
+        ask_init(&asks[i], (uint64_t)i, 20, TOKENS + 50);
         struct qr_sampling *s = &asks[i].gen.req.sampling;
         s->temperature = i ? 1 : 0, s->n_logprobs = i == 1 ? 5 : -1, s->top_p = i == 2 ? 0.9f : 1;
         if (i == 3) s->repetition = 1.1f, s->frequency = 0.1f;
@@ -215,12 +215,12 @@ QR_TEST(lib_steps_allocate_nothing)
 QR_TEST(lib_refuses_what_cannot_be)
 {
     struct qr_lib_conf conf = small();
-    struct qr_lib *lib = rig_open("tiny", &conf);
+    struct qr_lib *lib = ask_open_lib("tiny", &conf);
     if (!lib) QR_SKIP(NO_MODEL);
-    struct rig_ask *a = malloc(sizeof *a);
+    struct ask *a = malloc(sizeof *a);
     struct qr_error err = {0};
     qr_req_id id = 0;
-    rig_ask_init(a, 1, 600, 1449); // one token more than the model's 2,048
+    ask_init(a, 1, 600, 1449); // one token more than the model's 2,048
     a->gen.req.prompt = a->prompt;
     assert_int_equal(qr_lib_submit(lib, &a->gen, &id, &err), QR_ETOOBIG);
     assert_non_null(strstr(err.msg, "2048"));
@@ -245,7 +245,7 @@ QR_TEST(lib_refuses_what_cannot_be)
 QR_TEST(lib_open_survives_failing_memory)
 {
     struct qr_lib_conf conf = small();
-    struct qr_lib *lib = rig_open("tiny", &conf);
+    struct qr_lib *lib = ask_open_lib("tiny", &conf);
     if (!lib) QR_SKIP(NO_MODEL);
     qr_lib_close(&lib);
     char path[4096];

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/test.h"
-#include "lib/rig_internal.h"
+#include "lib/ask_internal.h"
 
 #define NO_MODEL "no tiny models: python tests/tiny-model/make.py BUILD/tiny"
 
@@ -15,10 +15,10 @@ static struct qr_lib *open_small(enum qr_activations activations)
                                .block_size = 16,
                                .kv_bytes = 64 << 20,
                                .activations = activations};
-    return rig_open("tiny", &conf);
+    return ask_open_lib("tiny", &conf);
 }
 
-static void restart(struct rig_ask *a)
+static void restart(struct ask *a)
 {
     a->n_ids = 0, a->n_text = 0, a->finished = false, a->text[0] = 0;
 }
@@ -27,11 +27,11 @@ QR_TEST(stream_stop_string_ends_the_text_before_it)
 {
     struct qr_lib *lib = open_small(QR_ACT_FAST);
     if (!lib) QR_SKIP(NO_MODEL);
-    static struct rig_ask a;
-    static char whole[RIG_TEXT_MAX];
+    static struct ask a;
+    static char whole[ASK_TEXT_MAX];
     for (uint64_t seed = 0; seed < 6; seed++) {
-        rig_ask_init(&a, seed, 12, 60);
-        rig_serve(lib, &a, 1);
+        ask_init(&a, seed, 12, 60);
+        ask_serve(lib, &a, 1);
         memcpy(whole, a.text, sizeof whole);
         assert_int_equal(a.n_ids, 60);
         // Stops of several lengths from the middle of the text lie across token borders in some of them.
@@ -44,7 +44,7 @@ QR_TEST(stream_stop_string_ends_the_text_before_it)
                 struct qr_text_span stops[2] = {{"never in it", 11}, {stop, len}};
                 restart(&a);
                 a.gen.stops = stops, a.gen.n_stops = 2, a.gen.include_stop = include;
-                rig_serve(lib, &a, 1);
+                ask_serve(lib, &a, 1);
                 assert_int_equal(a.n_text, first + (include ? len : 0));
                 assert_memory_equal(a.text, whole, a.n_text);
                 assert_int_equal(a.last.finish, QR_FINISH_STOP);
@@ -64,24 +64,24 @@ QR_TEST(stream_min_tokens_hides_stops)
 {
     struct qr_lib *lib = open_small(QR_ACT_FAST);
     if (!lib) QR_SKIP(NO_MODEL);
-    static struct rig_ask a;
-    static char whole[RIG_TEXT_MAX];
-    rig_ask_init(&a, 3, 12, 60);
-    rig_serve(lib, &a, 1);
+    static struct ask a;
+    static char whole[ASK_TEXT_MAX];
+    ask_init(&a, 3, 12, 60);
+    ask_serve(lib, &a, 1);
     memcpy(whole, a.text, sizeof whole);
     struct qr_text_span stop = {whole + 4, 1}; // a character: it comes early
     restart(&a);
     a.gen.stops = &stop, a.gen.n_stops = 1;
-    rig_serve(lib, &a, 1);
+    ask_serve(lib, &a, 1);
     assert_true(a.n_ids < 20 && a.last.finish == QR_FINISH_STOP);
     restart(&a);
     a.gen.req.sampling.min_tokens = 60;
-    rig_serve(lib, &a, 1);
+    ask_serve(lib, &a, 1);
     assert_int_equal(a.n_ids, 60);
     assert_string_equal(a.text, whole);
     restart(&a);
     a.gen.req.sampling.min_tokens = 20;
-    rig_serve(lib, &a, 1);
+    ask_serve(lib, &a, 1);
     assert_true(a.n_ids > 20);
     assert_memory_equal(a.text, whole, a.n_text);
     qr_lib_close(&lib);
@@ -91,14 +91,14 @@ QR_TEST(stream_end_tokens_end_it)
 {
     struct qr_lib *lib = open_small(QR_ACT_FAST);
     if (!lib) QR_SKIP(NO_MODEL);
-    static struct rig_ask a;
+    static struct ask a;
     struct qr_bias to_eos = {2, 100}, to_h = {75, 100};
     int32_t stop_id = 75;
-    rig_ask_init(&a, 5, 20, 30);
+    ask_init(&a, 5, 20, 30);
     struct qr_sampling *s = &a.gen.req.sampling;
     s->bias = &to_eos, s->n_bias = 1;
     s->ignore_eos = false;
-    rig_serve(lib, &a, 1);
+    ask_serve(lib, &a, 1);
     assert_int_equal(a.n_ids, 1);
     assert_int_equal(a.ids[0], 2);
     assert_int_equal(a.last.finish, QR_FINISH_STOP);
@@ -107,28 +107,28 @@ QR_TEST(stream_end_tokens_end_it)
     assert_string_equal(a.text, "");
     a.gen.skip_special = false; // still no part of the answer
     restart(&a);
-    rig_serve(lib, &a, 1);
+    ask_serve(lib, &a, 1);
     assert_string_equal(a.text, "");
     s->ignore_eos = true;
     restart(&a);
-    rig_serve(lib, &a, 1);
+    ask_serve(lib, &a, 1);
     assert_int_equal(a.n_ids, 30);
     assert_int_equal(a.last.finish, QR_FINISH_LENGTH);
     s->ignore_eos = false, s->min_tokens = 7;
     restart(&a);
-    rig_serve(lib, &a, 1);
+    ask_serve(lib, &a, 1);
     assert_int_equal(a.n_ids, 8);
     assert_int_equal(a.ids[7], 2);
 
-    rig_ask_init(&a, 5, 20, 30);
+    ask_init(&a, 5, 20, 30);
     s->bias = &to_h, s->n_bias = 1, s->stop_ids = &stop_id, s->n_stop_ids = 1;
-    rig_serve(lib, &a, 1);
+    ask_serve(lib, &a, 1);
     assert_int_equal(a.n_ids, 1);
     assert_int_equal(a.last.stop_token, 75);
     assert_string_equal(a.text, "");
     a.gen.include_stop = true;
     restart(&a);
-    rig_serve(lib, &a, 1);
+    ask_serve(lib, &a, 1);
     struct qr_text_span piece = qr_tokenizer_bytes(qr_lib_tokenizer(lib), 75);
     assert_int_equal(a.n_text, piece.bytes);
     assert_memory_equal(a.text, piece.data, piece.bytes);
@@ -139,13 +139,13 @@ QR_TEST(stream_text_is_the_text_of_its_tokens)
 {
     struct qr_lib *lib = open_small(QR_ACT_FAST);
     if (!lib) QR_SKIP(NO_MODEL);
-    static struct rig_ask a;
+    static struct ask a;
     for (uint64_t seed = 0; seed < 12; seed++) {
         // Hot and free of masks: bytes that are no characters appear, and must become U+FFFD as when decoded
         // at once.
-        rig_ask_init(&a, seed, 5, 120);
+        ask_init(&a, seed, 5, 120);
         a.gen.req.sampling.temperature = 2;
-        rig_serve(lib, &a, 1);
+        ask_serve(lib, &a, 1);
         struct qr_buf b = {0};
         assert_int_equal(qr_tokenizer_decode(qr_lib_tokenizer(lib), a.ids, (size_t)a.n_ids, true, &b, NULL),
                          QR_OK);
@@ -160,13 +160,13 @@ QR_TEST(stream_seeds_choose_the_text)
 {
     struct qr_lib *lib = open_small(QR_ACT_FAST);
     if (!lib) QR_SKIP(NO_MODEL);
-    static struct rig_ask a[4];
+    static struct ask a[4];
     for (int i = 0; i < 4; i++) {
-        rig_ask_init(&a[i], 9, 30, 40);
+        ask_init(&a[i], 9, 30, 40);
         a[i].gen.req.sampling.temperature = 1;
         a[i].gen.req.sampling.seed = i < 2 ? 42 : 42 + (uint64_t)i;
     }
-    rig_serve(lib, a, 4);
+    ask_serve(lib, a, 4);
     assert_string_equal(a[0].text, a[1].text);
     assert_string_not_equal(a[0].text, a[2].text);
     assert_string_not_equal(a[2].text, a[3].text);
@@ -179,16 +179,16 @@ QR_TEST(stream_logprobs_agree_with_scoring)
 {
     struct qr_lib *lib = open_small(QR_ACT_F32);
     if (!lib) QR_SKIP(NO_MODEL);
-    static struct rig_ask a, b;
-    static struct qr_gen_token scored[RIG_PROMPT_MAX];
-    rig_ask_init(&a, 4, 300, 40); // longer than a step: scored in chunks
+    static struct ask a, b;
+    static struct qr_gen_token scored[ASK_PROMPT_MAX];
+    ask_init(&a, 4, 300, 40); // longer than a step: scored in chunks
     a.gen.req.sampling.n_logprobs = 0;
-    rig_serve(lib, &a, 1);
-    rig_ask_init(&b, 4, 340, 0);
+    ask_serve(lib, &a, 1);
+    ask_init(&b, 4, 340, 0);
     memcpy(b.prompt + 300, a.ids, 40 * sizeof a.ids[0]);
     b.gen.req.sampling.n_prompt_logprobs = 4;
     b.scored = scored;
-    rig_serve(lib, &b, 1);
+    ask_serve(lib, &b, 1);
     assert_int_equal(b.n_ids, 0);
     assert_int_equal(b.n_scored, 339);
     assert_int_equal(b.last.finish, QR_FINISH_LENGTH);

@@ -1,4 +1,4 @@
-#include "lib/rig_internal.h"
+#include "lib/ask_internal.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -6,7 +6,7 @@
 #include "base/hash.h"
 #include "base/test.h"
 
-struct qr_lib *rig_open(const char *name, const struct qr_lib_conf *conf)
+struct qr_lib *ask_open_lib(const char *name, const struct qr_lib_conf *conf)
 {
     char file[64];
     snprintf(file, sizeof file, "tiny/%s.gguf", name);
@@ -22,7 +22,7 @@ struct qr_lib *rig_open(const char *name, const struct qr_lib_conf *conf)
     return lib;
 }
 
-void rig_ask_init(struct rig_ask *a, uint64_t seed, int32_t n_prompt, int32_t n_gen)
+void ask_init(struct ask *a, uint64_t seed, int32_t n_prompt, int32_t n_gen)
 {
     memset(a, 0, sizeof *a);
     for (int32_t i = 0; i < n_prompt; i++)
@@ -42,10 +42,10 @@ void rig_ask_init(struct rig_ask *a, uint64_t seed, int32_t n_prompt, int32_t n_
                                                .n_prompt_logprobs = -1};
 }
 
-static void take(struct rig_ask *a, const struct qr_gen_event *ev)
+static void take(struct ask *a, const struct qr_gen_event *ev)
 {
     assert_false(a->finished);
-    assert_true(a->n_text + ev->text.bytes < RIG_TEXT_MAX);
+    assert_true(a->n_text + ev->text.bytes < ASK_TEXT_MAX);
     if (ev->text.bytes) memcpy(a->text + a->n_text, ev->text.data, ev->text.bytes);
     a->n_text += ev->text.bytes;
     a->text[a->n_text] = 0;
@@ -68,7 +68,7 @@ static void take(struct rig_ask *a, const struct qr_gen_event *ev)
     a->last.tokens = NULL;
 }
 
-void rig_serve(struct qr_lib *lib, struct rig_ask *asks, int n)
+void ask_serve(struct qr_lib *lib, struct ask *asks, int n)
 {
     int left = n;
     for (int i = 0; i < n; i++) {
@@ -80,7 +80,7 @@ void rig_serve(struct qr_lib *lib, struct rig_ask *asks, int n)
     while (left > 0) {
         struct qr_gen_event ev;
         assert_int_equal(qr_lib_next(lib, &ev, 20000), QR_OK);
-        struct rig_ask *a = ev.user;
+        struct ask *a = ev.user;
         assert_int_equal(ev.id, a->id);
         take(a, &ev);
         if (a->finished)

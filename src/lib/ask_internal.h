@@ -1,26 +1,26 @@
 /* What tests of lib share: asks that run together or alone, and what came of each.
  *
  * Owns: nothing. Refuses to know: what a test wants. Threads: main. Lifetime: a test. */
-#ifndef QR_LIB_RIG_INTERNAL_H
-#define QR_LIB_RIG_INTERNAL_H
+#ifndef QR_LIB_ASK_INTERNAL_H
+#define QR_LIB_ASK_INTERNAL_H
 
 #include "lib/lib.h"
 
-#define RIG_PROMPT_MAX 900
-#define RIG_TOKENS_MAX 1600
-#define RIG_TEXT_MAX 16384
+#define ASK_PROMPT_MAX 900
+#define ASK_TOKENS_MAX 1600
+#define ASK_TEXT_MAX 16384
 
-struct rig_ask {
+struct ask {
     // asked
-    int32_t prompt[RIG_PROMPT_MAX];
-    struct qr_gen gen; // gen.req.prompt is set by rig_serve
+    int32_t prompt[ASK_PROMPT_MAX];
+    struct qr_gen gen; // gen.req.prompt is set by ask_serve
     int32_t n_prompt;
     int32_t cancel_after; // generated tokens; 0: never
     // answered
-    char text[RIG_TEXT_MAX];
+    char text[ASK_TEXT_MAX];
     size_t n_text;
-    int32_t ids[RIG_TOKENS_MAX];
-    float logprobs[RIG_TOKENS_MAX];
+    int32_t ids[ASK_TOKENS_MAX];
+    float logprobs[ASK_TOKENS_MAX];
     int32_t n_ids;
     struct qr_gen_event last; // FINISH
     bool finished;
@@ -30,10 +30,10 @@ struct rig_ask {
 };
 
 // Opens build/tiny/NAME.gguf, or returns NULL where it is absent.
-struct qr_lib *rig_open(const char *name, const struct qr_lib_conf *conf);
+struct qr_lib *ask_open_lib(const char *name, const struct qr_lib_conf *conf);
 // A prompt of n random ids (never a special one), greedy, n_gen tokens, ignoring EOS, reporting tokens.
-void rig_ask_init(struct rig_ask *a, uint64_t seed, int32_t n_prompt, int32_t n_gen);
+void ask_init(struct ask *a, uint64_t seed, int32_t n_prompt, int32_t n_gen);
 // Submits n asks at once and reads until all have finished.
-void rig_serve(struct qr_lib *lib, struct rig_ask *asks, int n);
+void ask_serve(struct qr_lib *lib, struct ask *asks, int n);
 
 #endif
