@@ -83,6 +83,18 @@ void http_conn_resume(struct http_conn *c)
     MHD_resume_connection(c->mhd);
 }
 
+bool http_conn_nudge_all(struct http_server *s)
+{
+    bool any = s->nudge != NULL;
+    while (s->nudge) {
+        struct http_conn *c = s->nudge;
+        s->nudge = c->next_nudge;
+        MHD_suspend_connection(c->mhd);
+        MHD_resume_connection(c->mhd);
+    }
+    return any;
+}
+
 void http_conn_event(struct http_server *s, struct http_conn *c, uint32_t events)
 {
     if (events & EPOLLIN) {
@@ -262,6 +274,11 @@ void http_conn_closed(struct http_server *s, struct http_conn *c)
     if (c->linger && !c->peer_closed) linger(s, c->fd);
     for (int i = 0; i < s->n_fresh && i < FRESH_MAX; i++)
         if (s->fresh[i] == c) s->fresh[i] = NULL;
+    for (struct http_conn **p = &s->nudge; *p; p = &(*p)->next_nudge)
+        if (*p == c) {
+            *p = c->next_nudge;
+            break;
+        }
     list_remove(&s->conns[c->phase], c);
     atomic_fetch_sub(&s->n_conns, 1);
     qr_free(c);

@@ -28,7 +28,8 @@ struct http_conn { // io
     struct http_conn *prev, *next; // in the list of its phase
     uint64_t deadline_ms;
     struct MHD_Connection *mhd;
-    struct http_req *req; // from its request line to its last byte out
+    struct http_conn *next_nudge; // in the server's list of those to nudge
+    struct http_req *req;         // from its request line to its last byte out
     int fd;
     bool suspended;   // MHD does not look at it until it is resumed
     bool peer_closed; // the client has closed its side
@@ -117,6 +118,7 @@ struct http_server {
     struct conn_list conns[CONN_PHASES];
     struct http_linger *linger_first, *linger_last;
     int n_linger;
+    struct http_conn *nudge;
     struct http_conn *fresh[FRESH_MAX];
     int n_fresh;
 };
@@ -130,7 +132,10 @@ void http_notify(struct http_req *r);
 // conn.c
 void http_conn_phase(struct http_server *s, struct http_conn *c, enum conn_phase phase);
 void http_conn_fresh(struct http_server *s, struct http_conn *c); // MHD is about to read bytes of c
-void http_conn_stale(struct http_server *s);                      // MHD has read whatever there was
+// After MHD_run: makes MHD look again at connections whose stream it closed from within, which it else
+// forgets.
+bool http_conn_nudge_all(struct http_server *s); // false when there were none
+void http_conn_stale(struct http_server *s);     // MHD has read whatever there was
 void http_conn_event(struct http_server *s, struct http_conn *c, uint32_t events);
 void http_conn_resume(struct http_conn *c);
 void http_conn_started(struct http_server *s, struct MHD_Connection *m, void **context);

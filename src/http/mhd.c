@@ -48,11 +48,17 @@ static void free_body(void *body)
 static ssize_t on_stream(void *cls, uint64_t pos, char *to, size_t cap)
 {
     struct http_req *r = cls;
+    struct http_conn *c = r->conn;
+    struct http_server *s = r->server;
     ssize_t n = http_stream_take(r, to, cap);
-    if (n > 0) atomic_fetch_add(&r->server->bytes_out, (uint64_t)n);
-    if (n == 0) {
-        r->conn->suspended = true;
-        MHD_suspend_connection(r->conn->mhd);
+    if (n > 0) {
+        atomic_fetch_add(&s->bytes_out, (uint64_t)n);
+    } else if (n == 0) {
+        c->suspended = true;
+        MHD_suspend_connection(c->mhd);
+    } else if (n == MHD_CONTENT_READER_END_WITH_ERROR || r->http_1_0) { // MHD closes the connection on return
+        c->next_nudge = s->nudge;
+        s->nudge = c;
     }
     return n;
 }

@@ -109,7 +109,8 @@ static void turn(struct http_server *s, int wait_max_ms)
     }
     serve_ready(s);
     http_conn_expire(s);
-    MHD_run(s->mhd);
+    do MHD_run(s->mhd);
+    while (http_conn_nudge_all(s));
     if (MHD_get_timeout(s->mhd, &mhd_ms) != MHD_YES) http_conn_stale(s); // else it has bytes left to read
 }
 
