@@ -437,7 +437,7 @@ QR_TEST(engine_thread_loses_no_event_when_its_reader_is_slow)
     struct client c[CLIENTS];
     qr_log_set_level(QR_LOG_WARN);
     rig_open(&r, &(struct rig_conf){.block_size = 16, .n_blocks = 24, .max_num_seqs = 6, .budget = 64,
-                                    .max_model_len = 128, .n_vocab = VOCAB, .outbox = 8});
+                                    .max_model_len = 128, .n_vocab = VOCAB, .outbox = 8, .wall = true});
     assert_int_equal(qr_engine_start(r.engine), QR_OK);
     for (int i = 0; i < CLIENTS; i++) {
         c[i] = (struct client){.r = &r, .n = EACH, .seed = 1000u * (unsigned)i};

@@ -16,6 +16,7 @@
 struct rig_conf {
     int32_t block_size, max_num_seqs, budget, max_model_len, n_vocab, outbox;
     uint32_t n_blocks;
+    bool wall; // the wall clock, for tests with threads: a virtual one belongs to one thread
 };
 
 // An executor that passes everything on to the simulator, remembers it, and fails when told to.

@@ -65,6 +65,7 @@ void rig_open(struct rig *r, const struct rig_conf *conf)
     memset(r, 0, sizeof *r);
     r->conf = *conf;
     qr_clock_virtual_init(&r->clock);
+    struct qr_clock *clock = conf->wall ? qr_clock_wall() : &r->clock.face;
     struct qr_exec_sim_conf sc = {.n_slots = conf->max_num_seqs,
                                   .n_tokens_max = conf->budget,
                                   .shadow = true,
@@ -72,7 +73,7 @@ void rig_open(struct rig *r, const struct rig_conf *conf)
                                   .n_vocab = conf->n_vocab,
                                   .ctx_max = conf->max_model_len,
                                   .n_blocks = conf->n_blocks,
-                                  .clock = &r->clock.face,
+                                  .clock = clock,
                                   .costs = {1000000, 100000, 200000, 20000, 100}};
     assert_int_equal(qr_exec_sim_new(&sc, &r->spy.inner, NULL), QR_OK);
     r->spy.face.ops = &spy_ops;
@@ -81,7 +82,7 @@ void rig_open(struct rig *r, const struct rig_conf *conf)
                                 .max_model_len = conf->max_model_len,
                                 .inbox_capacity = 64,
                                 .outbox_capacity = conf->outbox ? conf->outbox : 4096,
-                                .clock = &r->clock.face,
+                                .clock = clock,
                                 .check_every_step = true};
     assert_int_equal(qr_engine_new(&ec, &r->spy.face, &r->engine, NULL), QR_OK);
 }
