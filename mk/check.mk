@@ -2,7 +2,7 @@
 PYTEST = QUIRE=$(abspath $(BUILD)/quire) QUIRE_BUILD=$(abspath $(BUILD)) $(VENV)/bin/python -m pytest -q -p no:cacheprovider
 HEADERS = $(shell find src -name '*.h' ! -name 'test.h')
 
-.PHONY: check test e2e e2e-real asan layers hdr tidy fmt
+.PHONY: check test e2e e2e-real asan sim-long layers hdr tidy fmt
 check: $(BUILD)/quire $(BUILD)/quire-test $(BUILD)/tiny/.stamp $(VENV)/.tests ## unit and end-to-end tests on a tiny model, under a minute
 	@$(MAKE) --no-print-directory layers tidy
 	@QUIRE_BUILD=$(BUILD) $(BUILD)/quire-test
@@ -26,6 +26,9 @@ asan: $(BUILD)/tiny/.stamp ## unit tests under AddressSanitizer and UBSan
 
 $(BUILD)/tiny/.stamp: tests/tiny-model/make.py $(VENV)/.tests
 	@$(VENV)/bin/python tests/tiny-model/make.py $(@D) && touch $@
+
+sim-long: $(BUILD)/quire-test ## many random workloads over scheduler and engine (QUIRE_SIM_SEEDS=2000, about a minute)
+	@QUIRE_SIM_SEEDS=$(or $(QUIRE_SIM_SEEDS),2000) $(BUILD)/quire-test sim_long
 
 layers: ## the include law of src/LAYERS
 	@awk -f tools/layers.awk src/LAYERS $$(find src -name '*.[ch]' -o -name '*.def')
