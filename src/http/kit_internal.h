@@ -32,6 +32,8 @@ void kit_stop(struct kit *k);                                 // drops what is s
 struct http_req *kit_take(struct kit *k);                     // the next held request; the caller owns the reference
 void kit_wait_gone(struct kit *k, int n);                     // until n requests have reported gone
 
+void kit_wait_conns(struct kit *k, uint64_t n);               // until the server has n connections
+
 uint64_t kit_now_us(void);
 int kit_connect(const struct kit *k);
 void kit_send(int fd, const void *data, size_t n); // all of it

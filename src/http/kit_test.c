@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -167,6 +168,18 @@ void kit_wait_gone(struct kit *k, int n)
             fail_msg("%d gone, not %d", k->n_gone, n);
     assert_int_equal(k->n_gone, n);
     pthread_mutex_unlock(&k->lock);
+}
+
+void kit_wait_conns(struct kit *k, uint64_t n)
+{
+    struct http_stats st;
+    uint64_t until = kit_now_us() + KIT_MS * 1000;
+    do {
+        http_server_stats(k->server, &st);
+        if (kit_now_us() > until)
+            fail_msg("%llu connections, not %llu", (unsigned long long)st.n_conns_now, (unsigned long long)n);
+        sched_yield();
+    } while (st.n_conns_now != n);
 }
 
 int kit_connect(const struct kit *k)

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -219,6 +220,8 @@ static void on_completed(void *cls, struct MHD_Connection *m, void **context,
     http_req_drop(r);
     if (c->phase == CONN_OWED) http_conn_phase(s, c, c->early ? CONN_RECEIVING : CONN_IDLE);
     c->early = false;
+    // The end was seen while the answer was on its way, and its edge is spent.
+    if (c->peer_closed) shutdown(c->fd, SHUT_RDWR);
 }
 
 // MHD's log. Its lines quote requests, so they are not repeated; but one of them announces an error page.

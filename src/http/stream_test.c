@@ -111,6 +111,11 @@ QR_TEST(http_gone_is_reported_once_in_every_state)
         close(fd);
         assert_int_equal(k.n_gone, before);
     }
+    kit_wait_conns(&k, 0);
+    struct http_stats st;
+    http_server_stats(k.server, &st);
+    assert_int_equal(st.n_streams_now, 0);
+    assert_int_equal(st.n_requests, 120);
     kit_stop(&k);
     assert_int_equal(k.n_gone, 80);
 }
@@ -160,6 +165,27 @@ QR_TEST(http_a_slow_reader_is_told_and_delays_nobody)
     kit_stop(&k);
 }
 
+QR_TEST(http_a_half_closed_client_still_gets_a_finished_answer)
+{
+    struct kit k;
+    struct kit_reply got;
+    kit_start(&k, NULL);
+    for (int i = 0; i < 20; i++) {
+        int fd = ask(&k, "/big?n=8000000"); // more than the kernel's buffers hold
+        char first;
+        assert_int_equal(recv(fd, &first, 1, MSG_PEEK), 1);
+        shutdown(fd, SHUT_WR);
+        kit_read(fd, false, &got);
+        assert_int_equal(got.body_bytes, 8000000);
+        kit_reply_fini(&got);
+        assert_true(kit_at_end(fd));
+        close(fd);
+    }
+    kit_wait_conns(&k, 0);
+    assert_int_equal(k.n_gone, 0);
+    kit_stop(&k);
+}
+
 QR_TEST(http_a_dropped_stream_is_cut_not_ended)
 {
     struct kit k;
@@ -182,6 +208,7 @@ QR_TEST(http_a_dropped_stream_is_cut_not_ended)
     assert_int_equal(got.status, 500);
     kit_reply_fini(&got);
     close(fd);
+    kit_wait_conns(&k, 0);
     kit_stop(&k);
 }
 
@@ -281,6 +308,7 @@ QR_TEST(http_streams_survive_random_departures)
     assert_int_equal(got.status, 200);
     kit_reply_fini(&got);
     close(alive);
+    kit_wait_conns(&k, 0);
     kit_stop(&k);
     assert_int_equal(qr_mem_live_bytes(QR_MEM_HTTP), 0);
 }
@@ -367,6 +395,7 @@ QR_TEST(http_2000_streams_on_one_thread)
         assert_int_equal(t[i].n_events, EVENTS);
         close(t[i].fd);
     }
+    kit_wait_conns(&k, 0);
     struct http_stats st;
     http_server_stats(k.server, &st);
     printf("  %d streams: opened in %.2f s (%.1f kB resident each), %d events in %.2f s = %.0f events/s\n",
