@@ -13,8 +13,14 @@ struct fake {
 
 static void fake_info(struct qr_exec *x, struct qr_exec_info *out)
 {
-    *out = (struct qr_exec_info){.n_slots = 2, .n_tokens_max = 32, .block_size = 16, .n_blocks = 6, .n_groups = 1,
-                                 .block_bytes = {1024}, .n_vocab = 1000, .ctx_max = 96};
+    *out = (struct qr_exec_info){.n_slots = 2,
+                                 .n_tokens_max = 32,
+                                 .block_size = 16,
+                                 .n_blocks = 6,
+                                 .n_groups = 1,
+                                 .block_bytes = {1024},
+                                 .n_vocab = 1000,
+                                 .ctx_max = 96};
 }
 
 static enum qr_status fake_open(struct qr_exec *x, int32_t slot, const struct qr_sampling *s, int32_t choice,
@@ -38,7 +44,8 @@ static enum qr_status fake_submit(struct qr_exec *x, const struct qr_batch *b, q
         const struct qr_batch_seq *q = &qr_batch_seqs(b)[i];
         int32_t last = q->pos0 + q->n_tokens - 1;
         if (q->flags & QR_BATCH_SAMPLE)
-            f->rows[f->n_rows++] = (struct qr_out_row){.i_seq = i, .pos = last, .token = last + 100, .logprob = -1.0f};
+            f->rows[f->n_rows++] =
+                (struct qr_out_row){.i_seq = i, .pos = last, .token = last + 100, .logprob = -1.0f};
     }
     *out = b->step;
     return QR_OK;
@@ -55,7 +62,8 @@ static void fake_close(struct qr_exec *x)
 {
 }
 
-static const struct qr_exec_ops fake_ops = {fake_info, fake_open, fake_seq_close, fake_submit, fake_wait, fake_close};
+static const struct qr_exec_ops fake_ops = {fake_info,   fake_open, fake_seq_close,
+                                            fake_submit, fake_wait, fake_close};
 
 static struct qr_engine *open_engine(struct fake *f, struct qr_clock_virtual *clock)
 {
@@ -71,7 +79,10 @@ static qr_req_id submit(struct qr_engine *e, int32_t n_prompt, int32_t max_token
 {
     static const int32_t ids[96];
     qr_req_id id = 0;
-    struct qr_req r = {.prompt = ids, .n_prompt = n_prompt, .n_choices = 1, .arrival_ns = 3,
+    struct qr_req r = {.prompt = ids,
+                       .n_prompt = n_prompt,
+                       .n_choices = 1,
+                       .arrival_ns = 3,
                        .sampling = {.max_tokens = max_tokens, .n_logprobs = -1, .n_prompt_logprobs = -1}};
     assert_int_equal(qr_engine_submit(e, &r, &id, NULL), QR_OK);
     return id;
@@ -156,7 +167,8 @@ QR_TEST(engine_opens_a_resumed_sequence_with_all_its_tokens)
     assert_int_equal(f.n_ids_at_open, 15);
     while (s.n_running + s.n_waiting == 2) {
         assert_int_equal(qr_engine_step(e), QR_OK);
-        for (struct qr_event ev; qr_engine_poll(e, &ev);) assert_true(ev.kind == QR_EVENT_FINISH || ev.token == ev.pos + 99);
+        for (struct qr_event ev; qr_engine_poll(e, &ev);)
+            assert_true(ev.kind == QR_EVENT_FINISH || ev.token == ev.pos + 99);
         qr_engine_snapshot(e, &s);
     }
     assert_int_equal(qr_engine_step(e), QR_OK);

@@ -174,6 +174,7 @@ QR_TEST(pool_dump_names_every_block_in_use_and_the_free_list)
     FILE *f = fmemopen(text, sizeof text, "w");
     qr_kv_pool_dump(p, f);
     fclose(f);
-    assert_string_equal(text, "pool: 4 blocks, 3 free (1 never used, 1 cached)\n  block 0: refs 2\n  free: 1 2c\n");
+    assert_string_equal(text,
+                        "pool: 4 blocks, 3 free (1 never used, 1 cached)\n  block 0: refs 2\n  free: 1 2c\n");
     qr_kv_pool_free(&p);
 }

@@ -106,7 +106,7 @@ static void grant(struct qr_sched *s, struct qr_sched_req *r, struct qr_seq *q)
     g->n_copies = qr_kv_table_extend(s->tables, q->slot, q->n_computed, to, &g->copy);
     QR_ASSERT(g->n_copies >= 0);
     const struct qr_sampling *p = &r->req->sampling;
-    bool score = p->n_prompt_logprobs >= 0 || p->max_tokens == 0;
+    bool score = p->n_prompt_logprobs >= 0;
     if (to == q->n_ids && p->max_tokens > 0) g->flags |= QR_BATCH_SAMPLE;
     // The last prompt position is followed by no prompt token, so it has no score.
     int32_t score_to = to < n_prompt - 1 ? to : n_prompt - 1;

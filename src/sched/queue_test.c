@@ -6,7 +6,8 @@
 QR_TEST(queue_orders_by_priority_then_arrival)
 {
     enum { N = 6 };
-    struct qr_req reqs[N] = {{.priority = 0}, {.priority = 5}, {.priority = 0}, {.priority = -1}, {.priority = 5}, {.priority = 0}};
+    struct qr_req reqs[N] = {{.priority = 0},  {.priority = 5}, {.priority = 0},
+                             {.priority = -1}, {.priority = 5}, {.priority = 0}};
     struct qr_sched_req rs[N] = {0};
     struct qr_queue q = {0};
     for (uint64_t i = 0; i < N; i++) {
@@ -42,7 +43,8 @@ QR_TEST(queue_random_inserts_and_removals_stay_sorted)
             qr_queue_remove(&q, &rs[k]);
         } else {
             reqs[k].priority = (int32_t)(k % 3);
-            rs[k] = (struct qr_sched_req){.id = k, .req = &reqs[k], .order = 1 + k * 7 % N, .state = QR_SCHED_WAITING};
+            rs[k] = (struct qr_sched_req){
+                .id = k, .req = &reqs[k], .order = 1 + k * 7 % N, .state = QR_SCHED_WAITING};
             qr_queue_insert(&q, &rs[k]);
         }
         in[k] = !in[k];

@@ -5,13 +5,17 @@
 #include "base/mem.h"
 #include "base/test.h"
 
-static const struct qr_sched_conf conf = {.max_num_seqs = 8, .max_num_batched_tokens = 512, .max_model_len = 2048,
-                                          .block_size = 16, .n_blocks = 64};
+static const struct qr_sched_conf conf = {.max_num_seqs = 8,
+                                          .max_num_batched_tokens = 512,
+                                          .max_model_len = 2048,
+                                          .block_size = 16,
+                                          .n_blocks = 64};
 
 static struct qr_req of(int32_t n_prompt, int32_t max_tokens, int32_t n)
 {
     static int32_t ids[4096];
-    struct qr_req r = {.prompt = ids, .n_prompt = n_prompt, .n_choices = n, .sampling = {.max_tokens = max_tokens}};
+    struct qr_req r = {
+        .prompt = ids, .n_prompt = n_prompt, .n_choices = n, .sampling = {.max_tokens = max_tokens}};
     return r;
 }
 
@@ -26,7 +30,8 @@ QR_TEST(request_refusal_says_the_arithmetic_of_blocks)
 {
     struct qr_error err;
     assert_int_equal(fits(900, 500, 1, &err), QR_ETOOBIG);
-    assert_string_equal(err.msg, "prompt 900 + max_tokens 500 = 1400 tokens need 88 blocks of 16; the pool has 64");
+    assert_string_equal(err.msg,
+                        "prompt 900 + max_tokens 500 = 1400 tokens need 88 blocks of 16; the pool has 64");
     assert_string_equal(err.param, "max_tokens");
     assert_int_equal(fits(1024, 0, 1, &err), QR_OK); // 64 blocks exactly
     assert_int_equal(fits(1000, 24, 1, &err), QR_OK);
@@ -59,8 +64,9 @@ QR_TEST(request_choices_count_their_shared_prompt_once)
     assert_int_equal(qr_sched_req_fits(&c, &r, &err), QR_OK);
     c.n_blocks = 25;
     assert_int_equal(qr_sched_req_fits(&c, &r, &err), QR_ETOOBIG);
-    assert_string_equal(err.msg, "prompt 161 + max_tokens 31 = 192 tokens, in 8 choices that share the prompt, need 26 "
-                                 "blocks of 16; the pool has 25");
+    assert_string_equal(
+        err.msg, "prompt 161 + max_tokens 31 = 192 tokens, in 8 choices that share the prompt, need 26 "
+                 "blocks of 16; the pool has 25");
     assert_int_equal(fits(10, 10, 9, &err), QR_ETOOBIG);
     assert_string_equal(err.msg, "9 choices run at once; max_num_seqs is 8");
     assert_string_equal(err.param, "n");

@@ -162,18 +162,28 @@ static void count_slots(const struct qr_sched *s, uint64_t *allocated, uint64_t 
     *filled = *allocated - empty;
 }
 
+static void count_step(struct sched_counts *c, uint64_t n_tokens)
+{
+    int i = 0;
+    while (i < QR_STEP_SIZES - 1 && n_tokens > (uint64_t)1 << i) i++;
+    c->n_steps++;
+    c->n_step_tokens += n_tokens;
+    c->n_steps_of[i]++;
+}
+
 void qr_sched_computed(struct qr_sched *s)
 {
+    uint64_t n_tokens = 0;
     for (int32_t i = 0; i < s->plan.n_grants; i++) {
         const struct qr_grant *g = &s->grants[i];
         count_computed(s, g->r, g->seq, g->n_tokens);
         g->seq->n_computed += g->n_tokens;
         g->seq->n_granted = 0;
-        s->counts.n_step_tokens += (uint64_t)g->n_tokens;
+        n_tokens += (uint64_t)g->n_tokens;
     }
     for (int32_t i = 0; i < s->plan.n_grants; i++) sched_fork(s, s->grants[i].r);
     s->plan.n_grants = 0;
-    s->counts.n_steps++;
+    count_step(&s->counts, n_tokens);
     uint64_t allocated, filled;
     count_slots(s, &allocated, &filled);
     s->counts.waste_slots += allocated - filled;
@@ -232,6 +242,7 @@ void qr_sched_snapshot(const struct qr_sched *s, struct qr_snapshot *o)
     count_slots(s, &o->slots_allocated, &o->slots_filled);
     const struct sched_counts *c = &s->counts;
     o->n_steps = c->n_steps, o->n_step_tokens = c->n_step_tokens;
+    memcpy(o->n_steps_of, c->n_steps_of, sizeof o->n_steps_of);
     o->waste_slots = c->waste_slots, o->waste_of_slots = c->waste_of_slots;
     o->n_preemptions = c->n_preemptions, o->n_preempted_tokens = c->n_preempted_tokens;
     o->n_prompt_tokens = c->n_prompt_tokens, o->n_recomputed_tokens = c->n_recomputed_tokens;

@@ -22,6 +22,7 @@ struct sched_pick { // a sequence that could generate in this step
 struct sched_counts { // only grow
     uint64_t n_prompt_tokens, n_recomputed_tokens, n_preemptions, n_preempted_tokens;
     uint64_t n_steps, n_step_tokens, waste_slots, waste_of_slots;
+    uint64_t n_steps_of[QR_STEP_SIZES]; // by the step's tokens, as in the snapshot
 };
 
 struct qr_sched {

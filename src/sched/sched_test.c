@@ -17,16 +17,23 @@ struct rig {
 static void open_rig(struct rig *r, int32_t n_seqs, int32_t budget, uint32_t n_blocks)
 {
     *r = (struct rig){0};
-    struct qr_sched_conf c = {.max_num_seqs = n_seqs, .max_num_batched_tokens = budget, .max_model_len = 1024,
-                              .block_size = 16, .n_blocks = n_blocks};
+    struct qr_sched_conf c = {.max_num_seqs = n_seqs,
+                              .max_num_batched_tokens = budget,
+                              .max_model_len = 1024,
+                              .block_size = 16,
+                              .n_blocks = n_blocks};
     assert_int_equal(qr_sched_new(&c, &r->s), QR_OK);
 }
 
-static struct qr_sched_req *add(struct rig *r, int32_t n_prompt, int32_t max_tokens, int32_t n, int32_t priority)
+static struct qr_sched_req *add(struct rig *r, int32_t n_prompt, int32_t max_tokens, int32_t n,
+                                int32_t priority)
 {
     static int32_t ids[1024];
     for (int32_t i = 0; i < n_prompt; i++) ids[i] = i;
-    struct qr_req q = {.prompt = ids, .n_prompt = n_prompt, .n_choices = n, .priority = priority,
+    struct qr_req q = {.prompt = ids,
+                       .n_prompt = n_prompt,
+                       .n_choices = n,
+                       .priority = priority,
                        .sampling = {.max_tokens = max_tokens, .n_prompt_logprobs = -1, .n_logprobs = -1}};
     struct qr_sched_req **slot = &r->reqs[r->last_id++];
     assert_int_equal(qr_sched_req_new(&q, r->last_id, slot), QR_OK);
@@ -72,7 +79,8 @@ static const char *rows(const struct qr_batch *b)
     int n = 0;
     for (int32_t i = 0; i < b->n_seqs; i++) {
         const struct qr_batch_seq *q = &qr_batch_seqs(b)[i];
-        n += snprintf(text + n, sizeof text - (size_t)n, "%s%d:%d+%d", i ? " " : "", q->slot, q->pos0, q->n_tokens);
+        n += snprintf(text + n, sizeof text - (size_t)n, "%s%d:%d+%d", i ? " " : "", q->slot, q->pos0,
+                      q->n_tokens);
     }
     return text;
 }
@@ -356,7 +364,9 @@ QR_TEST(sched_dump_shows_requests_tables_and_pool)
     FILE *f = fmemopen(text, sizeof text, "w");
     qr_sched_dump(r.s, f);
     fclose(f);
-    assert_non_null(strstr(text, "running request 1: order 1, prompt 20, preempted 0 times\n  choice 0: slot 0, computed 20 of 21\n"));
+    assert_non_null(strstr(
+        text,
+        "running request 1: order 1, prompt 20, preempted 0 times\n  choice 0: slot 0, computed 20 of 21\n"));
     assert_non_null(strstr(text, "waiting request 2"));
     assert_non_null(strstr(text, "table 0: 0 1\n"));
     close_rig(&r);

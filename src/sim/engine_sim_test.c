@@ -85,8 +85,12 @@ QR_TEST(engine_eight_requests_of_forty_blocks_share_a_pool_of_sixty_four)
     qr_req_id ids[8];
     memset(seen, 0, sizeof seen);
     qr_log_set_level(QR_LOG_WARN);
-    rig_open(&r, &(struct rig_conf){.block_size = 16, .n_blocks = 64, .max_num_seqs = 8, .budget = 256,
-                                    .max_model_len = 1024, .n_vocab = VOCAB});
+    rig_open(&r, &(struct rig_conf){.block_size = 16,
+                                    .n_blocks = 64,
+                                    .max_num_seqs = 8,
+                                    .budget = 256,
+                                    .max_model_len = 1024,
+                                    .n_vocab = VOCAB});
     for (int i = 0; i < 8; i++) {
         rig_req_init(&q[i], 40 + (uint64_t)i, 100, 540, VOCAB);
         ids[i] = submit(&r, &q[i]);
@@ -117,11 +121,16 @@ QR_TEST(engine_refuses_what_can_never_fit_and_counts_it)
     struct qr_error err;
     qr_req_id id = 7;
     qr_log_set_level(QR_LOG_WARN);
-    rig_open(&r, &(struct rig_conf){.block_size = 16, .n_blocks = 64, .max_num_seqs = 8, .budget = 256,
-                                    .max_model_len = 2048, .n_vocab = VOCAB});
+    rig_open(&r, &(struct rig_conf){.block_size = 16,
+                                    .n_blocks = 64,
+                                    .max_num_seqs = 8,
+                                    .budget = 256,
+                                    .max_model_len = 2048,
+                                    .n_vocab = VOCAB});
     rig_req_init(&q, 1, 900, 500, VOCAB);
     assert_int_equal(qr_engine_submit(r.engine, &q.req, &id, &err), QR_ETOOBIG);
-    assert_string_equal(err.msg, "prompt 900 + max_tokens 500 = 1400 tokens need 88 blocks of 16; the pool has 64");
+    assert_string_equal(err.msg,
+                        "prompt 900 + max_tokens 500 = 1400 tokens need 88 blocks of 16; the pool has 64");
     assert_int_equal(id, 7);
     assert_int_equal(snap(&r).n_refused, 1);
     q.req.sampling.max_tokens = 100;
@@ -140,8 +149,12 @@ QR_TEST(engine_cancels_in_every_state_within_one_step)
     struct rig_req q[4];
     qr_req_id ids[4];
     memset(seen, 0, sizeof seen);
-    rig_open(&r, &(struct rig_conf){.block_size = 16, .n_blocks = 64, .max_num_seqs = 2, .budget = 64,
-                                    .max_model_len = 512, .n_vocab = VOCAB});
+    rig_open(&r, &(struct rig_conf){.block_size = 16,
+                                    .n_blocks = 64,
+                                    .max_num_seqs = 2,
+                                    .budget = 64,
+                                    .max_model_len = 512,
+                                    .n_vocab = VOCAB});
     for (int i = 0; i < 4; i++) rig_req_init(&q[i], (uint64_t)i, i == 1 ? 400 : 20, 50, VOCAB);
     ids[0] = submit(&r, &q[0]);
     ids[1] = submit(&r, &q[1]);
@@ -186,8 +199,12 @@ QR_TEST(engine_cancels_a_preempted_request)
     qr_req_id ids[2];
     memset(seen, 0, sizeof seen);
     qr_log_set_level(QR_LOG_WARN);
-    rig_open(&r, &(struct rig_conf){.block_size = 16, .n_blocks = 10, .max_num_seqs = 4, .budget = 256,
-                                    .max_model_len = 160, .n_vocab = VOCAB});
+    rig_open(&r, &(struct rig_conf){.block_size = 16,
+                                    .n_blocks = 10,
+                                    .max_num_seqs = 4,
+                                    .budget = 256,
+                                    .max_model_len = 160,
+                                    .n_vocab = VOCAB});
     rig_req_init(&q[0], 1, 64, 80, VOCAB);
     rig_req_init(&q[1], 2, 63, 80, VOCAB);
     for (int i = 0; i < 2; i++) ids[i] = submit(&r, &q[i]);
@@ -210,14 +227,22 @@ QR_TEST(engine_ends_on_end_tokens_and_lengths)
     struct rig r;
     struct rig_req q;
     qr_req_id id;
-    rig_open(&r, &(struct rig_conf){.block_size = 16, .n_blocks = 64, .max_num_seqs = 2, .budget = 64,
-                                    .max_model_len = 512, .n_vocab = VOCAB});
+    rig_open(&r, &(struct rig_conf){.block_size = 16,
+                                    .n_blocks = 64,
+                                    .max_num_seqs = 2,
+                                    .budget = 64,
+                                    .max_model_len = 512,
+                                    .n_vocab = VOCAB});
     rig_req_init(&q, 5, 20, 40, VOCAB);
     struct rig_text plain = rig_solo(&q, 0, VOCAB);
     // The 10th token is made the end token, the 20th a stop id of this request.
     q.eos[0] = plain.tokens[9], q.req.sampling.eos = q.eos, q.req.sampling.n_eos = 1;
     q.stop[0] = plain.tokens[19], q.req.sampling.stop_ids = q.stop, q.req.sampling.n_stop_ids = 1;
-    struct { int32_t n, stop, min; bool ignore; enum qr_finish f; } want[] = {
+    struct {
+        int32_t n, stop, min;
+        bool ignore;
+        enum qr_finish f;
+    } want[] = {
         {10, plain.tokens[9], 0, false, QR_FINISH_STOP},
         {10, plain.tokens[9], 9, false, QR_FINISH_STOP},
         {20, plain.tokens[19], 0, true, QR_FINISH_STOP}, // ignore_eos leaves stop ids alone
@@ -248,8 +273,12 @@ QR_TEST(engine_scores_a_prompt_and_generates_nothing_for_max_tokens_zero)
 {
     struct rig r;
     struct rig_req q;
-    rig_open(&r, &(struct rig_conf){.block_size = 16, .n_blocks = 64, .max_num_seqs = 2, .budget = 16,
-                                    .max_model_len = 512, .n_vocab = VOCAB});
+    rig_open(&r, &(struct rig_conf){.block_size = 16,
+                                    .n_blocks = 64,
+                                    .max_num_seqs = 2,
+                                    .budget = 16,
+                                    .max_model_len = 512,
+                                    .n_vocab = VOCAB});
     rig_req_init(&q, 5, 50, 0, VOCAB);
     q.req.sampling.n_prompt_logprobs = 3;
     struct rig_text right = rig_solo(&q, 0, VOCAB);
@@ -283,8 +312,12 @@ QR_TEST(engine_a_slot_that_cannot_open_ends_only_its_request)
     struct rig_req q[3];
     qr_req_id ids[3];
     memset(seen, 0, sizeof seen);
-    rig_open(&r, &(struct rig_conf){.block_size = 16, .n_blocks = 64, .max_num_seqs = 6, .budget = 256,
-                                    .max_model_len = 512, .n_vocab = VOCAB});
+    rig_open(&r, &(struct rig_conf){.block_size = 16,
+                                    .n_blocks = 64,
+                                    .max_num_seqs = 6,
+                                    .budget = 256,
+                                    .max_model_len = 512,
+                                    .n_vocab = VOCAB});
     for (int i = 0; i < 3; i++) {
         rig_req_init(&q[i], (uint64_t)i, 30, 20, VOCAB);
         q[i].req.n_choices = i == 1 ? 3 : 1;
@@ -316,9 +349,13 @@ QR_TEST(engine_outlives_a_step_that_fails)
     struct rig_req q[3];
     qr_req_id ids[3];
     memset(seen, 0, sizeof seen);
-    qr_log_set_level((enum qr_log_level)-1);
-    rig_open(&r, &(struct rig_conf){.block_size = 16, .n_blocks = 64, .max_num_seqs = 2, .budget = 256,
-                                    .max_model_len = 512, .n_vocab = VOCAB});
+    qr_log_set_level((enum qr_log_level) - 1);
+    rig_open(&r, &(struct rig_conf){.block_size = 16,
+                                    .n_blocks = 64,
+                                    .max_num_seqs = 2,
+                                    .budget = 256,
+                                    .max_model_len = 512,
+                                    .n_vocab = VOCAB});
     for (int i = 0; i < 3; i++) {
         rig_req_init(&q[i], (uint64_t)i, 30, 20, VOCAB);
         ids[i] = submit(&r, &q[i]);
@@ -343,8 +380,12 @@ QR_TEST(engine_full_inbox_says_not_now)
     struct rig r;
     struct rig_req q;
     struct qr_error err;
-    rig_open(&r, &(struct rig_conf){.block_size = 16, .n_blocks = 64, .max_num_seqs = 2, .budget = 256,
-                                    .max_model_len = 512, .n_vocab = VOCAB});
+    rig_open(&r, &(struct rig_conf){.block_size = 16,
+                                    .n_blocks = 64,
+                                    .max_num_seqs = 2,
+                                    .budget = 256,
+                                    .max_model_len = 512,
+                                    .n_vocab = VOCAB});
     rig_req_init(&q, 1, 4, 2, VOCAB);
     for (int i = 0; i < 64; i++) submit(&r, &q);
     assert_int_equal(snap(&r).n_waiting, 64);
@@ -366,8 +407,12 @@ QR_TEST(engine_steady_steps_allocate_nothing)
     struct rig_req q[4];
     qr_req_id ids[4];
     memset(seen, 0, sizeof seen);
-    rig_open(&r, &(struct rig_conf){.block_size = 16, .n_blocks = 64, .max_num_seqs = 4, .budget = 256,
-                                    .max_model_len = 512, .n_vocab = VOCAB});
+    rig_open(&r, &(struct rig_conf){.block_size = 16,
+                                    .n_blocks = 64,
+                                    .max_num_seqs = 4,
+                                    .budget = 256,
+                                    .max_model_len = 512,
+                                    .n_vocab = VOCAB});
     for (int i = 0; i < 4; i++) {
         rig_req_init(&q[i], (uint64_t)i, 30 + i, 100, VOCAB);
         ids[i] = submit(&r, &q[i]);
@@ -386,8 +431,12 @@ QR_TEST(engine_times_of_a_request_follow_the_virtual_clock)
 {
     struct rig r;
     struct rig_req q[2];
-    rig_open(&r, &(struct rig_conf){.block_size = 16, .n_blocks = 64, .max_num_seqs = 1, .budget = 256,
-                                    .max_model_len = 512, .n_vocab = VOCAB});
+    rig_open(&r, &(struct rig_conf){.block_size = 16,
+                                    .n_blocks = 64,
+                                    .max_num_seqs = 1,
+                                    .budget = 256,
+                                    .max_model_len = 512,
+                                    .n_vocab = VOCAB});
     r.clock.ns = 1000;
     rig_req_init(&q[0], 1, 16, 2, VOCAB);
     rig_req_init(&q[1], 2, 16, 1, VOCAB);
@@ -421,7 +470,8 @@ static void *client_run(void *arg)
     for (int i = 0; i < c->n; i++) {
         struct rig_req q;
         qr_req_id id = 0;
-        rig_req_init(&q, c->seed + (uint64_t)i, 1 + (int32_t)(qr_rand_u64(c->seed, 0, (uint64_t)i) % 60), 12, VOCAB);
+        rig_req_init(&q, c->seed + (uint64_t)i, 1 + (int32_t)(qr_rand_u64(c->seed, 0, (uint64_t)i) % 60), 12,
+                     VOCAB);
         while (qr_engine_submit(c->r->engine, &q.req, &id, NULL) == QR_AGAIN) sched_yield();
         if (i % 3 == 0) qr_engine_cancel(c->r->engine, id, -1, -1, false);
         rig_req_fini(&q);
@@ -436,8 +486,14 @@ QR_TEST(engine_thread_loses_no_event_when_its_reader_is_slow)
     struct rig r;
     struct client c[CLIENTS];
     qr_log_set_level(QR_LOG_WARN);
-    rig_open(&r, &(struct rig_conf){.block_size = 16, .n_blocks = 24, .max_num_seqs = 6, .budget = 64,
-                                    .max_model_len = 128, .n_vocab = VOCAB, .outbox = 8, .wall = true});
+    rig_open(&r, &(struct rig_conf){.block_size = 16,
+                                    .n_blocks = 24,
+                                    .max_num_seqs = 6,
+                                    .budget = 64,
+                                    .max_model_len = 128,
+                                    .n_vocab = VOCAB,
+                                    .outbox = 8,
+                                    .wall = true});
     assert_int_equal(qr_engine_start(r.engine), QR_OK);
     for (int i = 0; i < CLIENTS; i++) {
         c[i] = (struct client){.r = &r, .n = EACH, .seed = 1000u * (unsigned)i};
@@ -470,9 +526,14 @@ QR_TEST(engine_free_with_live_requests_closes_their_slots)
 {
     struct rig r;
     struct rig_req q;
-    size_t live = qr_mem_live_bytes(QR_MEM_REQ) + qr_mem_live_bytes(QR_MEM_EXEC) + qr_mem_live_bytes(QR_MEM_SCHED);
-    rig_open(&r, &(struct rig_conf){.block_size = 16, .n_blocks = 64, .max_num_seqs = 2, .budget = 64,
-                                    .max_model_len = 512, .n_vocab = VOCAB});
+    size_t live =
+        qr_mem_live_bytes(QR_MEM_REQ) + qr_mem_live_bytes(QR_MEM_EXEC) + qr_mem_live_bytes(QR_MEM_SCHED);
+    rig_open(&r, &(struct rig_conf){.block_size = 16,
+                                    .n_blocks = 64,
+                                    .max_num_seqs = 2,
+                                    .budget = 64,
+                                    .max_model_len = 512,
+                                    .n_vocab = VOCAB});
     rig_req_init(&q, 1, 100, 300, VOCAB);
     for (int i = 0; i < 5; i++) submit(&r, &q);
     for (int i = 0; i < 4; i++) assert_int_equal(step(&r), QR_OK);
@@ -481,7 +542,9 @@ QR_TEST(engine_free_with_live_requests_closes_their_slots)
     qr_engine_free(&r.engine);
     assert_int_equal(r.spy.n_open, 0);
     r.spy.face.ops->close(&r.spy.face);
-    assert_int_equal(qr_mem_live_bytes(QR_MEM_REQ) + qr_mem_live_bytes(QR_MEM_EXEC) + qr_mem_live_bytes(QR_MEM_SCHED), live);
+    assert_int_equal(qr_mem_live_bytes(QR_MEM_REQ) + qr_mem_live_bytes(QR_MEM_EXEC) +
+                         qr_mem_live_bytes(QR_MEM_SCHED),
+                     live);
 }
 
 QR_TEST(engine_new_refuses_what_the_executor_cannot_do)
@@ -491,7 +554,8 @@ QR_TEST(engine_new_refuses_what_the_executor_cannot_do)
     struct qr_engine *e = NULL;
     struct qr_error err;
     qr_clock_virtual_init(&clock);
-    struct qr_exec_sim_conf sc = {.n_slots = 4, .n_tokens_max = 64, .block_size = 16, .n_vocab = 10, .ctx_max = 128, .n_blocks = 8};
+    struct qr_exec_sim_conf sc = {
+        .n_slots = 4, .n_tokens_max = 64, .block_size = 16, .n_vocab = 10, .ctx_max = 128, .n_blocks = 8};
     assert_int_equal(qr_exec_sim_new(&sc, &x, &err), QR_OK);
     struct qr_engine_conf c = {4, 64, 128, 8, 8, &clock.face, true};
     struct qr_engine_conf bad = c;
@@ -529,8 +593,13 @@ QR_TEST(engine_wastes_less_than_four_percent_on_sharegpt_lengths)
     int n = 0, n_lines = 0;
     char line[128];
     if (!f || !fgets(line, sizeof line, f)) QR_SKIP("no ShareGPT lengths");
-    rig_open(&r, &(struct rig_conf){.block_size = 16, .n_blocks = 8192, .max_num_seqs = 64, .budget = 512,
-                                    .max_model_len = 2048, .n_vocab = VOCAB, .outbox = 8192});
+    rig_open(&r, &(struct rig_conf){.block_size = 16,
+                                    .n_blocks = 8192,
+                                    .max_num_seqs = 64,
+                                    .budget = 512,
+                                    .max_model_len = 2048,
+                                    .n_vocab = VOCAB,
+                                    .outbox = 8192});
     while (n < 64 && fgets(line, sizeof line, f)) {
         int32_t n_in = 0, n_out = 0;
         if (n_lines++ % 41 || sscanf(strchr(line, ',') + 1, "%d,%d", &n_in, &n_out) != 2) continue;
@@ -543,7 +612,8 @@ QR_TEST(engine_wastes_less_than_four_percent_on_sharegpt_lengths)
     assert_int_equal(n, 64);
     struct qr_event ev;
     while (step(&r) == QR_OK)
-        while (qr_engine_poll(r.engine, &ev)) {}
+        while (qr_engine_poll(r.engine, &ev)) {
+        }
     struct qr_snapshot s = snap(&r);
     double waste = (double)s.waste_slots / (double)s.waste_of_slots;
     printf("waste at blocks of 16 on 64 ShareGPT lengths: %.2f %%\n", 100 * waste);

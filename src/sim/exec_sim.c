@@ -174,6 +174,7 @@ static void run_seq(struct exec_sim *e, const struct qr_batch *b, int32_t i)
     struct slot *s = &e->slots[q->slot];
     const struct qr_sampling *p = s->sampling;
     int32_t to = q->pos0 + q->n_tokens;
+    QR_ASSERT(!(q->flags & QR_BATCH_SCORE) || p->n_prompt_logprobs >= 0);
     if (q->flags & QR_BATCH_SCORE)
         for (int32_t pos = q->pos0; pos < to && pos + 1 < s->n_prompt; pos++)
             add_row(e, i, pos, s->past[pos], s->ids[pos + 1], p->n_prompt_logprobs, true);

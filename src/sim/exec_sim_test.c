@@ -13,15 +13,22 @@ static const int32_t prompt[64] = {5, 6, 7, 8, 9};
 static struct qr_exec *open_sim(struct qr_clock_virtual *clock)
 {
     struct qr_exec *x = NULL;
-    struct qr_exec_sim_conf c = {.n_slots = 4, .n_tokens_max = 64, .block_size = 4, .n_vocab = 100, .ctx_max = 64,
-        .n_blocks = 8, .clock = clock ? &clock->face : NULL, .costs = {1000, 10, 100, 2, 500}, .shadow = true};
+    struct qr_exec_sim_conf c = {.n_slots = 4,
+                                 .n_tokens_max = 64,
+                                 .block_size = 4,
+                                 .n_vocab = 100,
+                                 .ctx_max = 64,
+                                 .n_blocks = 8,
+                                 .clock = clock ? &clock->face : NULL,
+                                 .costs = {1000, 10, 100, 2, 500},
+                                 .shadow = true};
     assert_int_equal(qr_exec_sim_new(&c, &x, NULL), QR_OK);
     return x;
 }
 
 // A batch of one sequence with the given table.
-static struct qr_batch *batch(uint64_t step, int32_t slot, int32_t pos0, int32_t n, const int32_t *ids, int32_t n_blocks,
-                              const uint32_t *table, uint32_t flags)
+static struct qr_batch *batch(uint64_t step, int32_t slot, int32_t pos0, int32_t n, const int32_t *ids,
+                              int32_t n_blocks, const uint32_t *table, uint32_t flags)
 {
     struct qr_batch_caps caps = {.n_seqs = 1, .n_tokens = n, .n_table = n_blocks, .n_copies = 1};
     struct qr_batch *b = qr_batch_init(mem, &caps);
@@ -92,7 +99,8 @@ QR_TEST(sim_shadow_catches_wrong_blocks)
     assert_true(aborts(x, batch(3, 0, 4, 1, prompt + 4, 2, (uint32_t[]){1, 2}, 0))); // another's block
     assert_true(aborts(x, batch(3, 0, 4, 1, prompt + 4, 2, (uint32_t[]){3, 2}, 0))); // never written
     assert_true(aborts(x, batch(3, 0, 4, 1, prompt, 2, (uint32_t[]){0, 2}, 0)));     // not its tokens
-    assert_true(aborts(x, batch(3, 0, 4, 1, prompt + 4, 2, (uint32_t[]){0, 0}, 0))); // writes over its own past
+    assert_true(
+        aborts(x, batch(3, 0, 4, 1, prompt + 4, 2, (uint32_t[]){0, 0}, 0))); // writes over its own past
     assert_false(aborts(x, batch(3, 0, 4, 1, prompt + 4, 2, (uint32_t[]){0, 2}, 0)));
     struct qr_batch *b = batch(3, 0, 4, 1, prompt + 4, 2, (uint32_t[]){5, 2}, 0);
     b->n_copies = 1;

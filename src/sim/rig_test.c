@@ -156,7 +156,7 @@ struct rig_text rig_solo(const struct rig_req *q, int32_t choice, int32_t n_voca
     t.scores = qr_calloc(QR_MEM_MISC, (size_t)n_prompt, sizeof *t.scores);
     assert_true(ids && t.tokens && t.scores);
     memcpy(ids, q->prompt, (size_t)n_prompt * sizeof *ids);
-    bool score = s->n_prompt_logprobs >= 0 || s->max_tokens == 0;
+    bool score = s->n_prompt_logprobs >= 0;
     struct qr_exec_result res;
     uint32_t flags = (score ? QR_BATCH_SCORE : 0) | (s->max_tokens > 0 ? QR_BATCH_SAMPLE : 0);
     naive_step(x, ids, 0, n_prompt, n_prompt, flags, &res);
