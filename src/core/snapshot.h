@@ -7,6 +7,8 @@
 
 #include <stdint.h>
 
+#define QR_STEP_SIZES 16
+
 struct qr_snapshot {
     // gauges
     int32_t n_running, n_waiting;        // requests
@@ -16,6 +18,7 @@ struct qr_snapshot {
     uint64_t slots_allocated, slots_filled; // of live sequences now, in tokens
     // counters
     uint64_t n_steps, n_step_tokens, step_ns;
+    uint64_t n_steps_of[QR_STEP_SIZES];    // steps of at most 2^i tokens, and more than 2^(i-1); the last: all larger ones
     uint64_t waste_slots, waste_of_slots;  // sums over steps: allocated - filled, and allocated (DESIGN 3)
     uint64_t n_preemptions, n_preempted_tokens;
     uint64_t n_prompt_tokens;            // computed for the first time

@@ -166,8 +166,23 @@ static double ratio(double part, double whole)
     return whole > 0 ? part / whole : 0;
 }
 
+// Step sizes are counted by powers of two, which every bound of ITER is.
+static void take_steps(struct qr_metrics *m, const struct qr_snapshot *s)
+{
+    struct hist *h = &m->hist[QR_HIST_ITERATION];
+    uint64_t count[BOUNDS_MAX + 1] = {0};
+    for (int i = 0; i < QR_STEP_SIZES; i++) {
+        int k = 0;
+        while (k < ITER.n && (i == QR_STEP_SIZES - 1 || ldexp(1, i) > ITER.le[k])) k++;
+        count[k] += s->n_steps_of[i];
+    }
+    for (int k = 0; k <= ITER.n; k++) atomic_store_explicit(&h->count[k], count[k], memory_order_relaxed);
+    atomic_store_explicit(&h->sum, s->n_step_tokens, memory_order_relaxed);
+}
+
 void qr_metrics_take(struct qr_metrics *m, const struct qr_snapshot *s)
 {
+    take_steps(m, s);
     const struct { enum qr_metric id; double v; } of[] = {
         {QR_METRIC_RUNNING, s->n_running},
         {QR_METRIC_WAITING, s->n_waiting},

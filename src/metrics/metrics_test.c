@@ -90,6 +90,7 @@ QR_TEST(metrics_take_the_engines_snapshot)
     struct qr_buf b = {0};
     struct qr_snapshot s = {.n_running = 3, .n_waiting = 2, .n_blocks = 64, .n_blocks_used = 16, .n_blocks_free = 48,
                             .slots_allocated = 100, .slots_filled = 90, .n_prompt_tokens = 7,
+                            .n_steps_of = {[0] = 2, [3] = 1, [4] = 1, [QR_STEP_SIZES - 1] = 1}, .n_step_tokens = 40000,
                             .waste_slots = 1, .waste_of_slots = 50, .step_ns = 1500000000};
     qr_metric_add(m, QR_METRIC_PROMPT_CACHED, 4);
     qr_metrics_take(m, &s);
@@ -98,6 +99,13 @@ QR_TEST(metrics_take_the_engines_snapshot)
     assert_true(value_of(b.data, "vllm:num_requests_running" L "}") == 3);
     assert_true(value_of(b.data, "vllm:kv_cache_usage_perc" L "}") == 0.25);
     assert_true(value_of(b.data, "vllm:prompt_tokens_total" L "}") == 11);
+    static const struct { const char *le; double n; } steps[] = {{"1.0", 2}, {"8.0", 3}, {"16.0", 4}, {"16384.0", 4}, {"+Inf", 5}};
+    for (int i = 0; i < 5; i++) {
+        char series[128];
+        snprintf(series, sizeof series, "vllm:iteration_tokens_total_bucket" L ",le=\"%s\"}", steps[i].le);
+        assert_true(value_of(b.data, series) == steps[i].n);
+    }
+    assert_true(value_of(b.data, "vllm:iteration_tokens_total_sum" L "}") == 40000);
     assert_true(value_of(b.data, "quire:kv_fragmentation_ratio" L "}") == 0.1);
     assert_true(value_of(b.data, "quire:kv_waste_ratio" L "}") == 0.02);
     assert_true(value_of(b.data, "quire:engine_step_seconds_total" L "}") == 1.5);
