@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "base/test.h"
 #include "lib/ask_internal.h"
 
@@ -207,5 +208,87 @@ QR_TEST(stream_logprobs_agree_with_scoring)
         assert_int_equal(scored[p].rank, 1);
         assert_true(fabsf(scored[p].logprob - a.logprobs[p - 300]) < 1e-4f);
     }
+    qr_lib_close(&lib);
+}
+
+QR_TEST(stream_spm_continues_its_prompt)
+{
+    struct qr_lib_conf conf = {
+        .max_num_seqs = 4, .max_num_batched_tokens = 64, .block_size = 16, .kv_bytes = 64 << 20};
+    struct qr_lib *lib = ask_open_lib("llama-spm", &conf);
+    if (!lib) QR_SKIP(NO_MODEL);
+    static struct ask a;
+    const struct qr_tokenizer *tok = qr_lib_tokenizer(lib);
+    int32_t *ids;
+    size_t n;
+    assert_int_equal(qr_tokenizer_encode(tok, "the quick brown", 15, QR_ENCODE_ADD_SPECIAL, &ids, &n, NULL),
+                     QR_OK);
+    assert_int_equal(ids[0], qr_lib_info(lib)->bos); // the file does not say so: SPM begins with BOS
+    for (uint64_t seed = 0; seed < 8; seed++) {
+        ask_init(&a, seed, (int32_t)n, 40);
+        memcpy(a.prompt, ids, n * sizeof *ids);
+        a.gen.req.sampling.temperature = 1.5f;
+        ask_serve(lib, &a, 1);
+        struct qr_buf all = {0};
+        assert_int_equal(qr_tokenizer_decode(tok, ids, n, true, &all, NULL), QR_OK);
+        size_t before = all.len;
+        qr_buf_clear(&all);
+        memcpy(a.prompt + n, a.ids, (size_t)a.n_ids * sizeof *ids);
+        assert_int_equal(qr_tokenizer_decode(tok, a.prompt, n + (size_t)a.n_ids, true, &all, NULL), QR_OK);
+        assert_int_equal(a.n_text, all.len - before);
+        assert_memory_equal(a.text, all.data + before, a.n_text);
+        qr_buf_fini(&all);
+    }
+    // After nothing but BOS the answer begins a text: no space before its first word.
+    ask_init(&a, 1, 1, 1);
+    a.prompt[0] = ids[0];
+    struct qr_bias word = {ids[1], 100};
+    a.gen.req.sampling.bias = &word, a.gen.req.sampling.n_bias = 1;
+    ask_serve(lib, &a, 1);
+    assert_true(a.n_text > 0 && a.text[0] != ' ');
+    qr_free(ids);
+    qr_lib_close(&lib);
+}
+
+QR_TEST(stream_choices_have_text_of_their_own)
+{
+    enum { CHOICES = 5 };
+    struct qr_lib *lib = open_small(QR_ACT_FAST);
+    if (!lib) QR_SKIP(NO_MODEL);
+    static struct ask a;
+    static char text[CHOICES][4096];
+    int n_finished = 0;
+    ask_init(&a, 8, 40, 30);
+    a.gen.req.sampling.temperature = 1.2f;
+    ask_serve(lib, &a, 1);
+    struct qr_text_span stop = {"e", 1};
+    for (int with_stop = 0; with_stop < 2; with_stop++) {
+        a.gen.req.n_choices = CHOICES, a.gen.req.prompt = a.prompt;
+        a.gen.stops = &stop, a.gen.n_stops = (size_t)with_stop;
+        assert_int_equal(qr_lib_submit(lib, &a.gen, &a.id, NULL), QR_OK);
+        char now[CHOICES][4096] = {{0}};
+        for (n_finished = 0; n_finished < CHOICES;) {
+            struct qr_gen_event ev;
+            assert_int_equal(qr_lib_next(lib, &ev, 20000), QR_OK);
+            assert_int_equal(ev.id, a.id);
+            assert_in_range(ev.choice, 0, CHOICES - 1);
+            strncat(now[ev.choice], ev.text.bytes ? ev.text.data : "", ev.text.bytes);
+            n_finished += ev.finish != QR_FINISH_NONE;
+        }
+        for (int c = 0; c < CHOICES; c++) {
+            if (with_stop) {
+                text[c][strcspn(text[c], "e")] = 0;
+                assert_string_equal(now[c], text[c]);
+            } else {
+                memcpy(text[c], now[c], sizeof text[c]);
+                if (c == 0)
+                    assert_string_equal(now[0], a.text);
+                else
+                    assert_string_not_equal(now[c], now[c - 1]);
+            }
+        }
+    }
+    struct qr_gen_event ev;
+    assert_int_equal(qr_lib_next(lib, &ev, 5), QR_AGAIN);
     qr_lib_close(&lib);
 }
