@@ -1,7 +1,7 @@
 #include "engine/engine.h"
 
 #include <inttypes.h>
-#include <time.h>
+#include <string.h>
 
 #include "base/assert.h"
 #include "base/log.h"
@@ -160,13 +160,15 @@ enum qr_status qr_engine_submit(struct qr_engine *e, const struct qr_req *req, q
 {
     enum qr_status st = check_request(e, req, err);
     if (st != QR_OK) return st;
-    struct engine_req *er = qr_calloc(QR_MEM_REQ, 1, sizeof *er);
+    size_t n = (size_t)req->n_choices;
+    struct engine_req *er = qr_calloc(QR_MEM_REQ, 1, sizeof *er + n * sizeof er->keep_to[0]);
     if (!er || qr_sched_req_new(req, atomic_fetch_add(&e->last_id, 1) + 1, &er->r) != QR_OK) {
         qr_free(er);
         return qr_fail(err, QR_ENOMEM, "no memory for a request of %d + %d tokens", req->n_prompt,
                        req->sampling.max_tokens);
     }
     er->r->user = er;
+    memset(er->keep_to, 0xFF, n * sizeof er->keep_to[0]); // -1
     if (er->r->arrival_ns == 0) er->r->arrival_ns = e->conf.clock->now_ns(e->conf.clock);
     qr_req_id before = *id;
     *id = er->r->id;
@@ -195,6 +197,7 @@ void qr_engine_cancel(struct qr_engine *e, qr_req_id id, int32_t choice, int32_t
     while (er && er->r->id != id) er = er->chain;
     if (er) {
         er->cancel |= bits;
+        if (choice >= 0 && choice < er->r->req->n_choices) er->keep_to[choice] = at_token;
         if (quiet) er->quiet |= bits;
         if (!er->cancel_listed) {
             er->cancel_next = e->cancels;

@@ -22,11 +22,11 @@ struct engine_req {
     bool cancel_listed; // table_lock
     uint64_t early; // engine thread: cancelled before it was drained
     uint64_t silent; // engine thread: choices of which nothing more is published
-    uint64_t now_ns; // of arrival, when the request brought none
+    int32_t keep_to[]; // table_lock: (n_choices) position of the last token that counts; -1: all do
 };
 
 struct engine_counts { // engine thread; only grow
-    uint64_t n_generated_tokens, n_requests, n_finished[QR_FINISH_ERROR + 1];
+    uint64_t n_generated_tokens, n_dropped_tokens, n_requests, n_finished[QR_FINISH_ERROR + 1];
     uint64_t step_ns;
 };
 

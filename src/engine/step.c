@@ -22,6 +22,17 @@ static bool drain_requests(struct qr_engine *e)
     return any;
 }
 
+// Tokens that were drawn after a stop string was complete, before the cancel came, are not counted.
+static void drop_tokens(struct qr_engine *e, const struct engine_req *er, uint64_t choices)
+{
+    for (int32_t i = 0; i < er->r->req->n_choices; i++) {
+        const struct qr_seq *q = &er->r->seqs[i];
+        int32_t at = er->keep_to[i], n_kept = at + 1 > er->r->req->n_prompt ? at + 1 : er->r->req->n_prompt;
+        if (choices >> i & 1 && at >= 0 && !q->done && q->n_ids > n_kept)
+            e->counts.n_dropped_tokens += (uint64_t)(q->n_ids - n_kept);
+    }
+}
+
 static struct engine_req *next_cancel(struct qr_engine *e, uint64_t *choices, uint64_t *quiet)
 {
     pthread_mutex_lock(&e->table_lock);
@@ -30,6 +41,7 @@ static struct engine_req *next_cancel(struct qr_engine *e, uint64_t *choices, ui
         e->cancels = er->cancel_next;
         *choices = er->cancel;
         *quiet = er->quiet;
+        drop_tokens(e, er, *choices);
         er->cancel = er->quiet = 0;
         er->cancel_listed = false;
     }

@@ -76,7 +76,7 @@ int32_t qr_sched_end(struct qr_sched *s, struct qr_sched_req *r, int32_t choice)
 
 // Fills what the scheduler knows of a snapshot: gauges and block counters.
 void qr_sched_snapshot(const struct qr_sched *s, struct qr_snapshot *out);
-void qr_sched_check(const struct qr_sched *s); // K1-K3, S1-S3; aborts
+void qr_sched_check(const struct qr_sched *s); // K1-K3, S1-S4; aborts
 void qr_sched_dump(const struct qr_sched *s, FILE *f);
 
 #endif

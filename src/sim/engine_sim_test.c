@@ -375,6 +375,63 @@ QR_TEST(engine_outlives_a_step_that_fails)
     qr_log_set_level(QR_LOG_INFO);
 }
 
+// A small run again and again, with the first, second, third ... allocation failing, until it takes no more of them.
+QR_TEST(engine_survives_each_allocation_failing)
+{
+    int n_failed = 0;
+    for (uint64_t at = 1; at < 100; at++) {
+        struct rig r;
+        struct rig_req q[3];
+        qr_req_id ids[3] = {0};
+        memset(seen, 0, sizeof seen);
+        rig_open(&r, &(struct rig_conf){.block_size = 16, .n_blocks = 10, .max_num_seqs = 4, .budget = 64,
+                                        .max_model_len = 160, .n_vocab = VOCAB});
+        for (int i = 0; i < 3; i++) rig_req_init(&q[i], (uint64_t)i, 40 + i, 70, VOCAB);
+        qr_log_set_level(QR_LOG_WARN);
+        uint64_t before = qr_mem_calls();
+        qr_mem_fail_at(at, 0);
+        for (int i = 0; i < 3; i++) {
+            enum qr_status st = qr_engine_submit(r.engine, &q[i].req, &ids[i], NULL);
+            assert_true(st == QR_OK || st == QR_ENOMEM);
+        }
+        run_dry(&r, seen, ids, 3);
+        bool reached = qr_mem_calls() - before >= at;
+        qr_mem_fail_at(0, 0);
+        for (int i = 0; i < 3; i++) {
+            if (ids[i] && seen[i].finish != QR_FINISH_ERROR) equals_solo(&q[i], &seen[i]);
+            n_failed += !ids[i] || seen[i].finish == QR_FINISH_ERROR;
+            rig_req_fini(&q[i]);
+        }
+        rig_close(&r);
+        qr_log_set_level(QR_LOG_INFO);
+        if (!reached) break;
+        assert_true(at < 99);
+    }
+    assert_true(n_failed >= 3 * 4); // three allocations a submit, and at least one opening each
+}
+
+QR_TEST(engine_does_not_count_tokens_behind_a_stop)
+{
+    struct rig r;
+    struct rig_req q;
+    rig_open(&r, &(struct rig_conf){.block_size = 16, .n_blocks = 64, .max_num_seqs = 2, .budget = 64,
+                                    .max_model_len = 512, .n_vocab = VOCAB});
+    rig_req_init(&q, 1, 20, 100, VOCAB);
+    qr_req_id id = submit(&r, &q);
+    for (int i = 0; i < 10; i++) assert_int_equal(step(&r), QR_OK);
+    assert_int_equal(snap(&r).n_generated_tokens, 10);
+    qr_engine_cancel(r.engine, id, 0, 26, true); // the text stops within the token at 26, the seventh
+    assert_int_equal(step(&r), QR_OK);
+    assert_int_equal(snap(&r).n_generated_tokens, 10); // a counter does not go back
+    submit(&r, &q);
+    for (int i = 0; i < 4; i++) assert_int_equal(step(&r), QR_OK);
+    assert_int_equal(snap(&r).n_generated_tokens, 11); // 7 and 4
+    while (step(&r) == QR_OK)
+        for (struct qr_event ev; qr_engine_poll(r.engine, &ev);) {}
+    rig_req_fini(&q);
+    rig_close(&r);
+}
+
 QR_TEST(engine_full_inbox_says_not_now)
 {
     struct rig r;
