@@ -113,8 +113,9 @@ void http_conn_event(struct http_server *s, struct http_conn *c, uint32_t events
         if (whole) return; // the answer is complete: whoever closed only one side still gets it
         http_req_lost(c->req);
     }
-    // Wakes MHD from whatever it waits for; it then finds the end, and closes. Left alone it may wait for ever: when
-    // the last bytes and the end come together it reads the bytes, and no second edge tells it of the end.
+    // Wakes MHD from whatever it waits for; it then finds the end, and closes. Left alone it may wait for
+    // ever: when the last bytes and the end come together it reads the bytes, and no second edge tells it of
+    // the end.
     shutdown(c->fd, SHUT_RDWR);
     http_conn_resume(c);
 }

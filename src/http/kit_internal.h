@@ -1,11 +1,12 @@
-/* What the tests of this room share: a server whose handler does what the path says, and a client of raw bytes.
+/* What the tests of this room share: a server whose handler does what the path says, and a client of raw
+ * bytes.
  *
  * Owns: a struct kit's server and the requests that its handler kept. Refuses to know: cmocka's state.
  * Threads: the test's own, and the server's I/O thread in the handler. Lifetime: kit_start ... kit_stop.
  *
- * Paths: /echo answers with "METHOD path?q\n" and the body; /hold keeps the request for kit_take; /stream begins a
- * stream and keeps it; /events?n=N streams N short events at once; /big?n=N answers N bytes; /none drops the
- * request; /header?v=V answers with header X-Test: V. */
+ * Paths: /echo answers with "METHOD path?q\n" and the body; /hold keeps the request for kit_take; /stream
+ * begins a stream and keeps it; /events?n=N streams N short events at once; /big?n=N answers N bytes; /none
+ * drops the request; /header?v=V answers with header X-Test: V. */
 #ifndef QR_HTTP_KIT_INTERNAL_H
 #define QR_HTTP_KIT_INTERNAL_H
 
@@ -26,13 +27,13 @@ struct kit {
     atomic_int n_handled;
 };
 
-struct http_conf kit_conf(void);                              // small limits
-void kit_start(struct kit *k, const struct http_conf *conf);  // NULL: kit_conf
-void kit_stop(struct kit *k);                                 // drops what is still held
-struct http_req *kit_take(struct kit *k);                     // the next held request; the caller owns the reference
-void kit_wait_gone(struct kit *k, int n);                     // until n requests have reported gone
+struct http_conf kit_conf(void);                             // small limits
+void kit_start(struct kit *k, const struct http_conf *conf); // NULL: kit_conf
+void kit_stop(struct kit *k);                                // drops what is still held
+struct http_req *kit_take(struct kit *k); // the next held request; the caller owns the reference
+void kit_wait_gone(struct kit *k, int n); // until n requests have reported gone
 
-void kit_wait_conns(struct kit *k, uint64_t n);               // until the server has n connections
+void kit_wait_conns(struct kit *k, uint64_t n); // until the server has n connections
 
 uint64_t kit_now_us(void);
 int kit_connect(const struct kit *k);
