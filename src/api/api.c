@@ -146,7 +146,7 @@ enum qr_status api_start(const struct api_conf *conf, struct api **out, struct q
     }
     rc = start_workers(a, err);
     if (rc != QR_OK) goto fail;
-    struct http_conf h = {.host = conf->host, .port = conf->port, .body_bytes_max = conf->body_bytes_max, .header_bytes_max = 64 << 10,
+    struct http_conf h = {.host = conf->host, .port = conf->port, .body_bytes_max = conf->body_bytes_max, .header_bytes_max = 16 << 10,
                           .n_headers_max = 256, .n_conns_max = API_CONNS_MAX, .idle_timeout_s = 75, .request_timeout_s = 30,
                           .stream_bytes_max = API_STREAM_BYTES_MAX, .handler = on_request, .gone = on_gone,
                           .error_body = on_error_body, .arg = a};
