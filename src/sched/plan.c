@@ -51,20 +51,82 @@ static int32_t chunk_of(const struct qr_seq *q, int32_t remaining, int32_t left,
     return alone ? left : 0;
 }
 
-static int32_t share_chunks(struct qr_sched *s, int32_t left, bool alone)
+// Blocks that running requests will still take to compute the tokens they know.
+static uint32_t outstanding(const struct qr_sched *s)
 {
-    int32_t used = 0;
+    uint32_t n = 0;
     for (int32_t i = 0; i < s->n_running; i++) {
         struct qr_sched_req *r = s->running[i];
-        for (int32_t j = 0; j < r->req->n_choices && used < left; j++) {
+        if (!r->forked) {
+            uint32_t all = qr_sched_req_blocks(r, s->conf.block_size);
+            uint32_t has = (uint32_t)qr_kv_table_len(s->tables, qr_sched_req_leader(r)->slot);
+            n += all > has ? all - has : 0;
+            continue;
+        }
+        for (int32_t j = 0; j < r->req->n_choices; j++) {
+            const struct qr_seq *q = &r->seqs[j];
+            if (!q->done) n += qr_kv_table_need(s->tables, q->slot, q->n_computed, q->n_ids);
+        }
+    }
+    return n;
+}
+
+// Whether a waiting request would be admitted: a slot for each sequence, blocks for all tokens it knows beside what
+// running ones still need, and, unless it will be alone, one spare block a sequence, so that what was just admitted is
+// not preempted at once.
+static bool has_room(const struct qr_sched *s, const struct qr_sched_req *r)
+{
+    if (s->n_running_seqs + r->n_live > s->conf.max_num_seqs) return false;
+    uint32_t spare = s->n_running > 0 ? (uint32_t)(s->n_running_seqs + r->n_live) : 0;
+    uint32_t need = outstanding(s) + qr_sched_req_blocks(r, s->conf.block_size) + spare;
+    return need <= qr_kv_pool_n_free(s->pool);
+}
+
+// Tokens that a waiting request can compute before its sequences part.
+static int32_t first_part(struct qr_sched_req *r)
+{
+    return r->n_live == 1 ? qr_sched_req_leader(r)->n_ids : r->req->n_prompt - 1;
+}
+
+// What a prompt that will not end in this step leaves of `left`: enough for prompts behind running[i] that will, and a
+// tile for the next waiting one, so that a long one does not hold back short ones; half of it at most.
+static int32_t left_behind(const struct qr_sched *s, int32_t i, int32_t left)
+{
+    int32_t n = 0, half = left / 2;
+    for (int32_t k = i + 1; k < s->n_running; k++) {
+        const struct qr_sched_req *r = s->running[k];
+        for (int32_t j = 0; j < r->req->n_choices; j++) {
+            int32_t remaining = qr_seq_wanted(r, &r->seqs[j]) - r->seqs[j].n_computed;
+            if (remaining > 0 && r->seqs[j].n_granted == 0 && !generates(r, &r->seqs[j]) && n + remaining <= half)
+                n += remaining;
+        }
+    }
+    struct qr_sched_req *next = s->waiting.head;
+    if (!next || !has_room(s, next)) return n;
+    int32_t part = first_part(next) < CHUNK || n + first_part(next) <= half ? first_part(next) : CHUNK;
+    return n + part <= half ? n + part : n;
+}
+
+static void share_chunks(struct qr_sched *s, int32_t left, bool alone)
+{
+    int32_t kept = -1; // for those behind the first long prompt; -1: none came yet
+    for (int32_t i = 0; i < s->n_running; i++) {
+        struct qr_sched_req *r = s->running[i];
+        for (int32_t j = 0; j < r->req->n_choices && left > 0; j++) {
             struct qr_seq *q = &r->seqs[j];
             int32_t remaining = qr_seq_wanted(r, q) - q->n_computed;
             if (q->n_granted > 0 || remaining <= 0 || generates(r, q)) continue;
-            q->n_granted = chunk_of(q, remaining, left - used, alone && used == 0);
-            used += q->n_granted;
+            if (remaining > left) {
+                if (kept < 0) kept = left_behind(s, i, left);
+                q->n_granted = chunk_of(q, remaining, left - kept, alone);
+            } else {
+                q->n_granted = remaining;
+                if (kept > 0) kept = kept > remaining ? kept - remaining : 0;
+            }
+            left -= q->n_granted;
+            alone &= q->n_granted == 0;
         }
     }
-    return used;
 }
 
 static void preempt(struct qr_sched *s, struct qr_sched_req *v, struct qr_sched_req *for_whom)
@@ -161,41 +223,13 @@ static void secure_first(struct qr_sched *s)
     QR_ASSERT(!"a running request has nothing to compute");
 }
 
-// Blocks that running requests will still take to compute the tokens they know.
-static uint32_t outstanding(const struct qr_sched *s)
-{
-    uint32_t n = 0;
-    for (int32_t i = 0; i < s->n_running; i++) {
-        struct qr_sched_req *r = s->running[i];
-        if (!r->forked) {
-            uint32_t all = qr_sched_req_blocks(r, s->conf.block_size);
-            uint32_t has = (uint32_t)qr_kv_table_len(s->tables, qr_sched_req_leader(r)->slot);
-            n += all > has ? all - has : 0;
-            continue;
-        }
-        for (int32_t j = 0; j < r->req->n_choices; j++) {
-            const struct qr_seq *q = &r->seqs[j];
-            int32_t from = q->n_computed + q->n_granted;
-            if (!q->done && from < q->n_ids) n += qr_kv_table_need(s->tables, q->slot, from, q->n_ids);
-        }
-    }
-    return n;
-}
-
-// Admits waiting requests in their order while slots, budget and blocks last. A request must find blocks for
-// all tokens it knows, beside what running ones still need, and, unless it will be alone, one spare block a
-// sequence: so what was just admitted is not preempted at once.
+// Admits waiting requests in their order while there is room.
 static void admit(struct qr_sched *s, int32_t left)
 {
     for (struct qr_sched_req *r = s->waiting.head; r && left > 0; r = s->waiting.head) {
-        if (s->n_running_seqs + r->n_live > s->conf.max_num_seqs) return;
-        uint32_t spare = s->n_running > 0 ? (uint32_t)(s->n_running_seqs + r->n_live) : 0;
-        uint32_t need = outstanding(s) + qr_sched_req_blocks(r, s->conf.block_size) + spare;
-        if (need > qr_kv_pool_n_free(s->pool)) return;
-        struct qr_seq *lead = qr_sched_req_leader(r);
-        bool alone = s->plan.n_grants == 0;
-        int32_t wanted = r->n_live == 1 ? lead->n_ids : r->req->n_prompt - 1;
-        if (wanted > 0 && chunk_of(lead, wanted, left, alone) == 0) return;
+        if (!has_room(s, r)) return;
+        int32_t first = first_part(r);
+        if (first > 0 && chunk_of(qr_sched_req_leader(r), first, left, s->plan.n_grants == 0) == 0) return;
         sched_run(s, r);
         for (int32_t j = 0; j < r->req->n_choices && left > 0; j++) {
             struct qr_seq *q = &r->seqs[j];
@@ -236,8 +270,8 @@ static int32_t granted(const struct qr_sched *s)
 const struct qr_plan *qr_sched_plan(struct qr_sched *s, uint64_t now_ns, int32_t budget)
 {
     QR_ASSERT(budget >= 1 && budget <= s->conf.max_num_batched_tokens);
-    for (int32_t i = 0; i < s->plan.n_grants;
-         i++) // of a plan that was not carried out; dropped ones may be freed
+    // What is left of a plan that was not carried out; dropped grants may belong to nobody any more.
+    for (int32_t i = 0; i < s->plan.n_grants; i++)
         if (s->grants[i].n_tokens > 0) s->grants[i].seq->n_granted = 0;
     s->plan.n_orders = s->plan.n_preemptions = s->plan.n_grants = 0;
     s->budget = budget;

@@ -130,6 +130,29 @@ QR_TEST(sched_generating_rows_come_first_and_prompts_get_whole_tiles)
     close_rig(&r);
 }
 
+QR_TEST(sched_a_long_prompt_leaves_room_for_short_ones_behind_it)
+{
+    struct rig r;
+    open_rig(&r, 4, 128, 256);
+    add(&r, 1000, 10, 1, 0);
+    step(&r, 128);
+    assert_string_equal(rows(r.batch), "0:0+128");
+    add(&r, 40, 10, 1, 0);
+    add(&r, 900, 10, 1, 0);
+    step(&r, 128);
+    assert_string_equal(rows(r.batch), "0:128+80 1:0+40"); // the short one whole, the long one the tiles before it
+    step(&r, 128);
+    assert_string_equal(rows(r.batch), "0:208+96 1:40+1 2:0+16"); // a tile, so that who comes behind it is next
+    add(&r, 70, 10, 1, 0);
+    step(&r, 128);
+    assert_string_equal(rows(r.batch), "0:304+96 1:41+1 3:0+16"); // more than half is not given
+    step(&r, 128);
+    assert_string_equal(rows(r.batch), "0:400+64 1:42+1 3:16+54");
+    step(&r, 128);
+    assert_string_equal(rows(r.batch), "0:464+112 1:43+1 3:70+1"); // in the end first come, first served
+    close_rig(&r);
+}
+
 QR_TEST(sched_a_tiny_budget_still_computes_a_prompt_alone)
 {
     struct rig r;
