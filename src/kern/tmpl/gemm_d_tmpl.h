@@ -61,16 +61,15 @@ SIMD_INLINE void tile_fill(const struct qr_acts *a, const struct tile_shape t, i
  * dots_u4: 8 quads of 0..15. dots_u6: 4 quads of 0..63. dots_i8: 8 quads as weights_i8 prepared them. */
 #define CHAINS 4 // rows at once: their sums are independent, so that they hide each other's latency
 #define CHAINS_OF(R) ((R) < CHAINS ? (R) : CHAINS)
-#define FOR_CHAINS(r0, R) _Pragma("GCC unroll 4") for (int r0 = 0; r0 < (R); r0 += CHAINS)
-#define FOR_ROWS(r, n) _Pragma("GCC unroll 16") for (int r = 0; r < (n); r++)
+#define FOR_CHAINS(r0, R) GEMM_UNROLL(4) for (int r0 = 0; r0 < (R); r0 += CHAINS)
+#define FOR_ROWS(r, n) GEMM_UNROLL(16) for (int r = 0; r < (n); r++)
 
 #if defined(__AVX512VNNI__)
 #define CORR_I8 -128 // weights_i8 adds 128
 SIMD_INLINE vi weights_i8(vi w) { return vi_xor(w, vi_set1((int)0x80808080)); }
 SIMD_INLINE void dot_quads(const vi *w, const int n_quads, const int8_t *x, const int stride, const int n, vi *dot)
 {
-#pragma GCC unroll 8
-    for (int i = 0; i < n_quads; i++)
+    GEMM_UNROLL(8) for (int i = 0; i < n_quads; i++)
         FOR_ROWS(r, n) dot[r] = _mm512_dpbusd_epi32(dot[r], w[i], vi_bcst(x + r * stride + 4 * i));
 }
 #define dots_u4(w, x, stride, n, dot) dot_quads(w, 8, x, stride, n, dot)
@@ -102,8 +101,7 @@ SIMD_INLINE vi dot_i8_quad(vi w, vi x)
 SIMD_INLINE vi dot_u4(const vi *w, const int8_t *x)
 {
     vi sum = maddubs(w[0], vi_bcst(x));
-#pragma GCC unroll 8
-    for (int i = 1; i < 8; i++) sum = add16(sum, maddubs(w[i], vi_bcst(x + 4 * i)));
+    GEMM_UNROLL(8) for (int i = 1; i < 8; i++) sum = add16(sum, maddubs(w[i], vi_bcst(x + 4 * i)));
     return madd(sum, vi_set1(0x00010001));
 }
 // Two pairs of at most 2 * 63 * 127 stay below 2^15 together.
@@ -116,8 +114,7 @@ SIMD_INLINE vi dot_u6(const vi *w, const int8_t *x)
 SIMD_INLINE vi dot_i8(const vi *w, const int8_t *x)
 {
     vi sum = dot_i8_quad(w[0], vi_bcst(x));
-#pragma GCC unroll 8
-    for (int i = 1; i < 8; i++) sum = vi_add(sum, dot_i8_quad(w[i], vi_bcst(x + 4 * i)));
+    GEMM_UNROLL(8) for (int i = 1; i < 8; i++) sum = vi_add(sum, dot_i8_quad(w[i], vi_bcst(x + 4 * i)));
     return sum;
 }
 #define DOT_ROWS(one)                                                                                        \
@@ -188,8 +185,7 @@ SIMD_INLINE void micro_i8g32(const uint8_t *panel, size_t next, int k, const uin
     for (int g = 0; g < k / 32; g++, rec++, tile += R * 40) {
         vi w[8];
         fetch_next(rec, sizeof *rec, next, R, h);
-#pragma GCC unroll 8
-        for (int i = 0; i < 8; i++) w[i] = weights_i8(vi_load(&rec->q[i][h * VL][0]));
+        GEMM_UNROLL(8) for (int i = 0; i < 8; i++) w[i] = weights_i8(vi_load(&rec->q[i][h * VL][0]));
         vf d = vf_of_f16(rec->d + h * VL);
         FOR_CHAINS(r0, R)
         {

@@ -10,9 +10,9 @@
 
 #include "kern/tmpl/gemm_unpack_tmpl.h"
 
-#define FOR_ROWS(r, n) _Pragma("GCC unroll 8") for (int r = 0; r < (n); r++)
-#define FOR_PANELS(p, n) _Pragma("GCC unroll 4") for (int p = 0; p < (n); p++)
-#define FOR_HALVES(h) _Pragma("GCC unroll 2") for (int h = 0; h < HALVES; h++)
+#define FOR_ROWS(r, n) GEMM_UNROLL(8) for (int r = 0; r < (n); r++)
+#define FOR_PANELS(p, n) GEMM_UNROLL(4) for (int p = 0; p < (n); p++)
+#define FOR_HALVES(h) GEMM_UNROLL(2) for (int h = 0; h < HALVES; h++)
 #define ROWS_MAX 8   // of a tile; 4 where registers have 8 lanes
 #define PANELS_MAX 4 // that a single row takes at once, so that its sums hide the latency of fma
 

@@ -8,8 +8,8 @@
 
 #define PANELS 3
 #define ROWS 8
-#define FOR_ROWS(r, n) _Pragma("GCC unroll 8") for (int r = 0; r < (n); r++)
-#define FOR_PANELS(p, n) _Pragma("GCC unroll 3") for (int p = 0; p < (n); p++)
+#define FOR_ROWS(r, n) GEMM_UNROLL(8) for (int r = 0; r < (n); r++)
+#define FOR_PANELS(p, n) GEMM_UNROLL(3) for (int p = 0; p < (n); p++)
 
 UNPACK_ALL(EMIT_BF16, bf16)
 

@@ -8,6 +8,15 @@
 
 #include <stdint.h>
 
+// Loops of constant length become straight code, so that arrays of vectors are registers. Instrumented builds, whose
+// compiler would take minutes over it, keep the loops.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(__clang__)
+#define GEMM_UNROLL(n)
+#else
+#define GEMM_PRAGMA(text) _Pragma(#text)
+#define GEMM_UNROLL(n) GEMM_PRAGMA(GCC unroll n)
+#endif
+
 #define SIMD_INLINE static inline __attribute__((always_inline, unused))
 
 #if defined(__AVX512BW__)
@@ -117,8 +126,7 @@ SIMD_INLINE vf vf_round_bf16(vf a)
 SIMD_INLINE void quads_of_nibbles(const uint8_t *q, vi w[8])
 {
     const vi mask = vi_set1(0x0F0F0F0F);
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
+    GEMM_UNROLL(4) for (int i = 0; i < 4; i++) {
         vi v = vi_load(q + 64 * i);
         w[2 * i] = vi_and(v, mask);
         w[2 * i + 1] = vi_and(vi_srl(v, 4), mask);
