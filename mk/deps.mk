@@ -13,7 +13,7 @@ YYJSON_SUM_C = 26e50ca6a9a08d88b15ed7a47c144e29766216d134cad3a016de6163c5bb224d
 YYJSON_SUM_H = 1d63b4e449f5b24116afab40b8f1b79f2703d5905aa8ab4ca46c97b7e513ba04
 PYTHON     ?= python3
 
-$(BUILD)/deps/yyjson/yyjson.c $(BUILD)/deps/yyjson/yyjson.h &:
+$(BUILD)/deps/yyjson/yyjson.c $(BUILD)/deps/yyjson/yyjson.h &: | $(BUILD)/.setup
 	@set -e; part=$(BUILD)/deps/yyjson.part; rm -rf "$$part"; mkdir -p "$$part"; \
 	if [ -n "$(DEPS_CACHE)" ]; then cp "$(DEPS_CACHE)"/yyjson/yyjson.[ch] "$$part"; else \
 	    echo "fetching $(YYJSON_DIST)"; $(PYTHON) -m venv "$$part/venv"; \
