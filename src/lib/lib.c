@@ -120,6 +120,12 @@ static void name_model(struct qr_lib *lib, const struct qr_lib_conf *conf)
         snprintf(lib->info.served_name, sizeof lib->info.served_name, "%.*s", (int)(n < 127 ? n : 127), base);
 }
 
+// An id that metadata names and the vocabulary has, else -1.
+static int32_t known_id(const struct qr_lib *lib, int32_t id)
+{
+    return id < qr_tokenizer_size(lib->tok) ? id : -1;
+}
+
 static enum qr_status open_all(struct qr_lib *lib, const struct qr_gguf *g, const struct qr_lib_conf *conf,
                                struct qr_error *err)
 {
@@ -138,8 +144,8 @@ static enum qr_status open_all(struct qr_lib *lib, const struct qr_gguf *g, cons
     info->model = *qr_model_info(lib->model);
     info->block_bytes = qr_model_block_bytes(lib->model, info->block_size);
     info->has_template = lib->tmpl != NULL;
-    info->bos = lib_token_id(g, "tokenizer.ggml.bos_token_id");
-    info->eos = lib_token_id(g, "tokenizer.ggml.eos_token_id");
+    info->bos = known_id(lib, lib_token_id(g, "tokenizer.ggml.bos_token_id"));
+    info->eos = known_id(lib, lib_token_id(g, "tokenizer.ggml.eos_token_id"));
     lib->n_eos = lib_find_eos(g, lib->tok, lib->eos);
     return start_engine(lib, conf, err);
 }
