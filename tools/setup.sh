@@ -30,13 +30,13 @@ command -v apt-get >/dev/null 2>&1 || {
     exit 1
 }
 
-install="apt-get install -y --no-install-recommends$missing"
+install="apt-get -o DPkg::Lock::Timeout=300 install -y --no-install-recommends$missing"
 if [ "$(id -u)" = 0 ]; then as=""
 elif sudo -n true >/dev/null 2>&1; then as="sudo -n"
 elif [ -t 0 ] && [ -t 2 ] && command -v sudo >/dev/null 2>&1; then as="sudo"
 else
     echo "make: packages are missing and this user may not install them. Run this once, then try again:" >&2
-    echo "  sudo apt-get update && sudo $install" >&2
+    echo "  sudo apt-get update && sudo apt-get install -y --no-install-recommends$missing" >&2
     exit 1
 fi
 
