@@ -12,7 +12,8 @@
 #define QR_ISA_NONE -1
 
 static const struct qr_gemm_impl impls[] = {
-#define QR_GEMM(cls, fmt, isa, m_min, m_max, fn) {&#fn[3], QR_CLASS_##cls, QR_W_##fmt, QR_ISA_##isa, m_min, m_max, fn},
+#define QR_GEMM(cls, fmt, isa, m_min, m_max, fn)                                                             \
+    {&#fn[3], QR_CLASS_##cls, QR_W_##fmt, QR_ISA_##isa, m_min, m_max, fn},
 #include "kern/gemm_impls.def"
 #undef QR_GEMM
 };
@@ -42,12 +43,16 @@ enum qr_akind qr_akind_of(enum qr_class c, enum qr_wfmt f)
     return f == QR_W_U4K || f == QR_W_I6G16 ? QR_A_Q256 : QR_A_Q32;
 }
 
-static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+static size_t round_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
 
 // The parts of the memory of qr_acts: rows, then scales, then sums, each a multiple of a line.
 static void acts_sizes(struct qr_acts *a)
 {
-    static const int elem_bytes[QR_A_COUNT] = {[QR_A_F32] = 4, [QR_A_BF16] = 2, [QR_A_Q32] = 1, [QR_A_Q256] = 1};
+    static const int elem_bytes[QR_A_COUNT] = {
+        [QR_A_F32] = 4, [QR_A_BF16] = 2, [QR_A_Q32] = 1, [QR_A_Q256] = 1};
     size_t lines = round_up((size_t)a->k * elem_bytes[a->kind], LINE) / LINE;
     // An odd number of lines: rows begin in different sets of the first-level cache.
     a->row_bytes = (lines | 1) * LINE;
@@ -83,9 +88,7 @@ void qr_acts_set_row(const struct qr_acts *acts, int r, const float *x)
     uint8_t *a = acts->a + (size_t)r * acts->row_bytes;
     int k = acts->k;
     switch (acts->kind) {
-    case QR_A_F32:
-        memcpy(a, x, (size_t)k * sizeof *x);
-        break;
+    case QR_A_F32: memcpy(a, x, (size_t)k * sizeof *x); break;
     case QR_A_BF16:
         kern->to_bf16(x, k, (uint16_t *)a);
         // Kernels take k in pairs: an odd one meets the zero of the packed weights, and must not be a NaN.
@@ -97,7 +100,6 @@ void qr_acts_set_row(const struct qr_acts *acts, int r, const float *x)
     case QR_A_Q256:
         kern->quant_g256(x, k, (int8_t *)a, acts->scale + r * acts->ld_scale, acts->sum + r * acts->ld_sum);
         break;
-    case QR_A_COUNT:
-        break;
+    case QR_A_COUNT: break;
     }
 }

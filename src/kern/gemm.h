@@ -1,12 +1,12 @@
 /* Matrix products over packed weights, by numerics class.
  *
- * Owns: the choice of a kernel. Refuses to know: layers, threads (a caller gives each task a range of panels).
- * Threads: pure functions over the caller's memory. Lifetime: static tables.
+ * Owns: the choice of a kernel. Refuses to know: layers, threads (a caller gives each task a range of
+ * panels). Threads: pure functions over the caller's memory. Lifetime: static tables.
  *
  * Classes (DESIGN 5). Each output element is one accumulation over k ascending, by one task (N1).
  *   D  activations quantised to int8 per group, exact int32 dot a group, float32 fma of groups ascending.
- *      Bit-identical in C and on every instruction set (N2). With q the stored integer of a weight, x the int8
- *      activation, s its group's scale, acc = 0, and for each group in turn (t = d * s is rounded once):
+ *      Bit-identical in C and on every instruction set (N2). With q the stored integer of a weight, x the
+ *      int8 activation, s its group's scale, acc = 0, for each group in turn (t = d * s is rounded once):
  *        U4G32   dot = sum (q - 8) * x                        acc = fmaf((float)dot, t, acc)
  *        U4G32M  dot = sum q * x                              acc = fmaf((float)dot, t, acc)
  *                                                             acc = fmaf(m, (float)(sum x) * s, acc)
@@ -34,16 +34,16 @@ enum qr_class { QR_CLASS_D, QR_CLASS_P, QR_CLASS_F, QR_CLASS_COUNT };
 
 // How a row of activations is stored for a (class, format).
 enum qr_akind {
-    QR_A_F32,   // float32, as it is
-    QR_A_BF16,  // bf16, round to nearest even
-    QR_A_Q32,   // int8, scale and sum per group of 32
-    QR_A_Q256,  // int8, scale per group of 256, sum per 32
+    QR_A_F32,  // float32, as it is
+    QR_A_BF16, // bf16, round to nearest even
+    QR_A_Q32,  // int8, scale and sum per group of 32
+    QR_A_Q256, // int8, scale per group of 256, sum per 32
     QR_A_COUNT
 };
 enum qr_akind qr_akind_of(enum qr_class c, enum qr_wfmt f);
 
-// Activations of m rows in one of the kinds. Row r of `a` begins at byte r * row_bytes (a multiple of 64, padded
-// so that rows do not share a cache set); row r of scale at r * ld_scale; of sum at r * ld_sum.
+// Activations of m rows in one of the kinds. Row r of `a` begins at byte r * row_bytes (a multiple of 64,
+// padded so that rows do not share a cache set); row r of scale at r * ld_scale; of sum at r * ld_sum.
 struct qr_acts {
     enum qr_akind kind;
     int m, k;
@@ -65,25 +65,25 @@ struct qr_gemm {
     const struct qr_acts *acts; // its m rows
     float *y;                   // y[r * ldy + output]
     size_t ldy;
-    const float *bias;          // NULL, or n floats: added to the product
-    bool add;                   // y += product + bias instead of y =
-    void *scratch;              // QR_GEMM_SCRATCH bytes of the task's own, 64-byte aligned
+    const float *bias; // NULL, or n floats: added to the product
+    bool add;          // y += product + bias instead of y =
+    void *scratch;     // QR_GEMM_SCRATCH bytes of the task's own, 64-byte aligned
 };
-#define QR_GEMM_SCRATCH(k) ((size_t)(k) * 2 * QR_PANEL * 4 + 16384)
+#define QR_GEMM_SCRATCH(k) ((size_t)(k)*2 * QR_PANEL * 4 + 16384)
 
 typedef void qr_gemm_fn(const struct qr_gemm *g);
 
 // One implementation in the ordered list of its (class, format): first that accepts wins.
 struct qr_gemm_impl {
-    const char *name;  // "gemm_d_u4g32m_avx512vnni"
+    const char *name; // "gemm_d_u4g32m_avx512vnni"
     enum qr_class cls;
     enum qr_wfmt fmt;
-    int isa;           // enum qr_isa, or -1 for portable C
-    int m_min, m_max;  // rows it takes
+    int isa;          // enum qr_isa, or -1 for portable C
+    int m_min, m_max; // rows it takes
     qr_gemm_fn *fn;
 };
 const struct qr_gemm_impl *qr_gemm_list(size_t *n); // all, best first within a (class, format); ref last
-// Never NULL: ref takes everything. For one (class, fmt) every choice gives the same bits, whatever m (DESIGN 5).
+// Never NULL: ref takes everything. For one (class, fmt) every choice gives the same bits, whatever m.
 const struct qr_gemm_impl *qr_gemm_pick(uint32_t isa_mask, enum qr_class c, enum qr_wfmt f, int m);
 
 #endif

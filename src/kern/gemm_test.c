@@ -1,5 +1,6 @@
-/* Every matrix kernel against portable C (bit for bit in classes D and F), and portable C against sums in double.
- * A failure names the kernel and the case; `quire-test gemm` with the same build repeats it, for all is seeded. */
+/* Every matrix kernel against portable C (bit for bit in classes D and F), and portable C against sums in
+ * double. A failure names the kernel and the case; `quire-test gemm` with the same build repeats it, for all
+ * is seeded. */
 #include "kern/gemm.h"
 
 #include <math.h>
@@ -26,19 +27,25 @@ struct fixture {
     enum qr_wfmt fmt;
     int n, k;
     struct qr_wmat w;
-    float *dense;    // (n, k): the weights as float32, rounded to bf16 in class P
-    float *x;        // (M_MAX, k): the activations as given
-    float *x_used;   // (M_MAX, k): what the class makes of them, as float32
+    float *dense;        // (n, k): the weights as float32, rounded to bf16 in class P
+    float *x;            // (M_MAX, k): the activations as given
+    float *x_used;       // (M_MAX, k): what the class makes of them, as float32
     struct qr_acts acts; // M_MAX rows
     uint8_t *acts_mem;
-    float *bias;     // (n)
-    float *y0;       // (M_MAX, ldy): what y holds before
+    float *bias; // (n)
+    float *y0;   // (M_MAX, ldy): what y holds before
     size_t ldy;
     void *scratch;
 };
 
-static uint64_t rnd(uint64_t stream, uint64_t i) { return qr_rand_u64(SEED, stream, i); }
-static float rnd_float(uint64_t stream, uint64_t i) { return (float)(qr_rand_unit(SEED, stream, i) * 2 - 1); }
+static uint64_t rnd(uint64_t stream, uint64_t i)
+{
+    return qr_rand_u64(SEED, stream, i);
+}
+static float rnd_float(uint64_t stream, uint64_t i)
+{
+    return (float)(qr_rand_unit(SEED, stream, i) * 2 - 1);
+}
 
 // Scales that are finite: ordinary ones, and now and then zero, a denormal, a large one.
 static uint16_t rnd_f16(uint64_t i)
@@ -51,8 +58,11 @@ static uint16_t rnd_f16(uint64_t i)
 
 static void make_row(enum qr_qtype type, uint8_t *row, int k, int r)
 {
-    static const int f16_at[32][3] = {[QR_Q_Q4_0] = {1, 0},    [QR_Q_Q4_1] = {2, 0, 2}, [QR_Q_Q8_0] = {1, 0},
-                                      [QR_Q_Q4_K] = {2, 0, 2}, [QR_Q_Q6_K] = {1, 208}};
+    static const int f16_at[32][3] = {[QR_Q_Q4_0] = {1, 0},
+                                      [QR_Q_Q4_1] = {2, 0, 2},
+                                      [QR_Q_Q8_0] = {1, 0},
+                                      [QR_Q_Q4_K] = {2, 0, 2},
+                                      [QR_Q_Q6_K] = {1, 208}};
     const struct qr_qtype_traits *t = qr_qtype(type);
     for (int b = 0; b < k / t->block_elems; b++, row += t->block_bytes) {
         uint64_t id = (uint64_t)r * 4099 + b;
@@ -87,7 +97,8 @@ static void make_weights(struct fixture *f)
     memset(f->w.data, 0xFF, qr_wmat_bytes(&f->w)); // the readable tail may be anything
     for (int p = 0; p < f->w.n_panels; p++) {
         const void *rows[QR_PANEL] = {0};
-        for (int i = 0; i < QR_PANEL && p * QR_PANEL + i < f->n; i++) rows[i] = file + (p * QR_PANEL + i) * row_bytes;
+        for (int i = 0; i < QR_PANEL && p * QR_PANEL + i < f->n; i++)
+            rows[i] = file + (p * QR_PANEL + i) * row_bytes;
         qr_pack_panel(&f->w, p, t->id, rows);
     }
     qr_free(file);
@@ -104,9 +115,12 @@ static void make_acts(struct fixture *f)
     qr_acts_init(&f->acts, kind, M_MAX, f->k, f->acts_mem);
     for (int r = 0; r < M_MAX; r++) {
         float *x = f->x + (size_t)r * f->k, *u = f->x_used + (size_t)r * f->k;
-        // Rows of several magnitudes; every seventh is zero, every eleventh all the same (int8 127 throughout).
+        // Rows of several magnitudes; every seventh is zero, every eleventh all the same (int8 127
+        // throughout).
         for (int i = 0; i < f->k; i++)
-            x[i] = r % 7 == 6 ? 0 : r % 11 == 10 ? -2.5f : rnd_float(21, (uint64_t)r * f->k + i) * (float)(1 + r % 5);
+            x[i] = r % 7 == 6     ? 0
+                   : r % 11 == 10 ? -2.5f
+                                  : rnd_float(21, (uint64_t)r * f->k + i) * (float)(1 + r % 5);
         qr_acts_set_row(&f->acts, r, x);
         const uint8_t *a = f->acts.a + r * f->acts.row_bytes;
         const float *scale = f->acts.scale ? f->acts.scale + r * f->acts.ld_scale : NULL;
@@ -164,7 +178,12 @@ static void run(const struct fixture *f, qr_gemm_fn *fn, int r0, int m, enum mod
         bool inside = row < (size_t)m && col >= (size_t)panel0 * QR_PANEL && col < (size_t)f->n;
         if (inside && (mode == ADD || mode == BIAS_ADD)) y[i] = f->y0[(r0 + row) * f->ldy + col];
     }
-    struct qr_gemm g = {.w = &f->w, .panel0 = panel0, .panel1 = f->w.n_panels, .acts = &a, .y = y, .ldy = f->ldy,
+    struct qr_gemm g = {.w = &f->w,
+                        .panel0 = panel0,
+                        .panel1 = f->w.n_panels,
+                        .acts = &a,
+                        .y = y,
+                        .ldy = f->ldy,
                         .scratch = f->scratch};
     if (mode == BIAS || mode == BIAS_ADD) g.bias = f->bias;
     g.add = mode == ADD || mode == BIAS_ADD;
@@ -176,8 +195,8 @@ static void expect_same(const struct fixture *f, const char *name, int m, enum m
 {
     for (size_t i = 0; i < M_MAX * f->ldy; i++)
         if (memcmp(want + i, got + i, 4) != 0)
-            fail_msg("%s: n %d k %d m %d mode %d seed %#x: row %zu col %zu is %a, not %a", name, f->n, f->k, m, mode,
-                     SEED, i / f->ldy, i % f->ldy, got[i], want[i]);
+            fail_msg("%s: n %d k %d m %d mode %d seed %#x: row %zu col %zu is %a, not %a", name, f->n, f->k,
+                     m, mode, SEED, i / f->ldy, i % f->ldy, got[i], want[i]);
 }
 
 // y within rounding of the sum in double; `steps` roundings of magnitude sum |x w|.
@@ -191,13 +210,13 @@ static void expect_close(const struct fixture *f, const char *name, const float 
                 want += t;
                 mag += fabs(t);
             }
-            // Roundings: one an element (BF16, F32), or up to six a group; the weights' own rounding is 2^-24 of
-            // terms that may cancel (d * q + m), hence the scale of the largest term that enters.
+            // Roundings: one an element (BF16, F32), or up to six a group; the weights' own rounding is 2^-24
+            // of terms that may cancel (d * q + m), hence the scale of the largest term that enters.
             double tol = mag * (f->k * 0x1p-23 + 0x1p-20) + 1e-30;
             if (f->cls == QR_CLASS_D) tol += 64 * mag * 0x1p-20 + 1e-3 * (mag > 0);
             if (!(fabs(y[r * f->ldy + o] - want) <= tol))
-                fail_msg("%s: n %d k %d seed %#x: row %d col %d is %.9g, not %.9g", name, f->n, f->k, SEED, r, o,
-                         y[r * f->ldy + o], want);
+                fail_msg("%s: n %d k %d seed %#x: row %d col %d is %.9g, not %.9g", name, f->n, f->k, SEED, r,
+                         o, y[r * f->ldy + o], want);
         }
 }
 
@@ -250,8 +269,8 @@ static void check_company(enum qr_class cls, enum qr_wfmt fmt, int n, int k)
             run(&f, e->fn, r0, m, BIAS_ADD, 0, got);
             for (int r = 0; r < m; r++)
                 if (memcmp(all + (r0 + r) * f.ldy, got + r * f.ldy, n * 4) != 0)
-                    fail_msg("%s: n %d k %d m %d seed %#x: row %d differs from %s of %d rows", e->name, n, k, m, SEED,
-                             r0 + r, big->name, M_MAX);
+                    fail_msg("%s: n %d k %d m %d seed %#x: row %d differs from %s of %d rows", e->name, n, k,
+                             m, SEED, r0 + r, big->name, M_MAX);
         }
     }
     qr_free(all);
@@ -273,9 +292,18 @@ static void check_class(enum qr_class cls)
     }
 }
 
-QR_TEST(gemm_class_d_is_the_same_everywhere) { check_class(QR_CLASS_D); }
-QR_TEST(gemm_class_p_is_close_and_blind_to_company) { check_class(QR_CLASS_P); }
-QR_TEST(gemm_class_f_is_the_same_everywhere) { check_class(QR_CLASS_F); }
+QR_TEST(gemm_class_d_is_the_same_everywhere)
+{
+    check_class(QR_CLASS_D);
+}
+QR_TEST(gemm_class_p_is_close_and_blind_to_company)
+{
+    check_class(QR_CLASS_P);
+}
+QR_TEST(gemm_class_f_is_the_same_everywhere)
+{
+    check_class(QR_CLASS_F);
+}
 
 QR_TEST(gemm_pick_never_fails)
 {

@@ -1,7 +1,7 @@
 /* 16-bit floats to and from float32, in portable C.
  *
- * Owns: nothing. Refuses to know: instruction sets (kernels use their own conversions, with the same results).
- * Threads: pure functions. Lifetime: none. */
+ * Owns: nothing. Refuses to know: instruction sets (kernels use their own conversions, with the same
+ * results). Threads: pure functions. Lifetime: none. */
 #ifndef QR_KERN_HALF_H
 #define QR_KERN_HALF_H
 
@@ -35,7 +35,10 @@ static inline float qr_f32_of_f16(uint16_t h)
     return qr_f32_of_bits(sign | qr_bits_of_f32(f));
 }
 
-static inline float qr_f32_of_bf16(uint16_t h) { return qr_f32_of_bits((uint32_t)h << 16); }
+static inline float qr_f32_of_bf16(uint16_t h)
+{
+    return qr_f32_of_bits((uint32_t)h << 16);
+}
 
 // Round to nearest even; NaN stays a quiet NaN.
 static inline uint16_t qr_bf16_of_f32(float f)

@@ -23,7 +23,10 @@ void qr_wmat_init(struct qr_wmat *w, enum qr_wfmt fmt, int n, int k)
     w->panel_bytes = (bytes + LINE - 1) / LINE * LINE;
 }
 
-size_t qr_wmat_bytes(const struct qr_wmat *w) { return (size_t)w->n_panels * w->panel_bytes + LINE; }
+size_t qr_wmat_bytes(const struct qr_wmat *w)
+{
+    return (size_t)w->n_panels * w->panel_bytes + LINE;
+}
 
 void qr_pack_panel(const struct qr_wmat *w, int i, enum qr_qtype type, const void *const rows[QR_PANEL])
 {

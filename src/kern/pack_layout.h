@@ -3,8 +3,9 @@
  * Owns: the layouts, drawn beside their packers in kern/pack/<format>.c. Refuses to know: who packs or reads.
  * Threads: plain types. Lifetime: none.
  *
- * The common brick is a "quad": 16 lanes of 4 consecutive k, 64 bytes, the operand of a dot-product instruction.
- * Two quads of nibbles share 64 bytes: byte [lane][b] has k = 8i + b in its low and 8i + 4 + b in its high nibble. */
+ * The common brick is a "quad": 16 lanes of 4 consecutive k, 64 bytes, the operand of a dot-product
+ * instruction. Two quads of nibbles share 64 bytes: byte [lane][b] has k = 8i + b in its low and 8i + 4 + b
+ * in its high nibble. */
 #ifndef QR_KERN_PACK_LAYOUT_H
 #define QR_KERN_PACK_LAYOUT_H
 

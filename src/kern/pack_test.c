@@ -26,14 +26,16 @@ static void round_trip(enum qr_qtype type, enum qr_wfmt fmt, int n, int k)
     memset(w.data, 0xA5, qr_wmat_bytes(&w));
     for (int p = 0; p < w.n_panels; p++) {
         const void *rows[QR_PANEL] = {0};
-        for (int i = 0; i < QR_PANEL && p * QR_PANEL + i < n; i++) rows[i] = file + (p * QR_PANEL + i) * row_bytes;
+        for (int i = 0; i < QR_PANEL && p * QR_PANEL + i < n; i++)
+            rows[i] = file + (p * QR_PANEL + i) * row_bytes;
         qr_pack_panel(&w, p, type, rows);
     }
     for (int r = 0; r < n; r++) {
         t->unpack(file + r * row_bytes, want, k);
         qr_wmat_row(&w, r, got);
         for (int i = 0; i < k; i++)
-            if (memcmp(want + i, got + i, 4) != 0) fail_msg("%s row %d k %d: %a not %a", t->name, r, i, got[i], want[i]);
+            if (memcmp(want + i, got + i, 4) != 0)
+                fail_msg("%s row %d k %d: %a not %a", t->name, r, i, got[i], want[i]);
     }
     qr_pages_free(QR_MEM_MISC, w.data, qr_wmat_bytes(&w));
     qr_free(file);
@@ -43,7 +45,8 @@ static void round_trip(enum qr_qtype type, enum qr_wfmt fmt, int n, int k)
 
 QR_TEST(pack_rows_read_back_exactly)
 {
-#define QR_QTYPE(name, id, elems, bytes, packed) round_trip(QR_Q_##name, QR_W_##packed, 37, elems == 1 ? 33 : 768);
+#define QR_QTYPE(name, id, elems, bytes, packed)                                                             \
+    round_trip(QR_Q_##name, QR_W_##packed, 37, elems == 1 ? 33 : 768);
 #include "kern/qtypes.def"
 #undef QR_QTYPE
 }
@@ -57,7 +60,8 @@ QR_TEST(pack_f32_holds_every_type)
 
 QR_TEST(pack_costs_at_most_three_percent_over_the_file)
 {
-    static const enum qr_qtype types[] = {QR_Q_Q4_0, QR_Q_Q4_1, QR_Q_Q8_0, QR_Q_Q4_K, QR_Q_Q6_K, QR_Q_BF16, QR_Q_F32};
+    static const enum qr_qtype types[] = {QR_Q_Q4_0, QR_Q_Q4_1, QR_Q_Q8_0, QR_Q_Q4_K,
+                                          QR_Q_Q6_K, QR_Q_BF16, QR_Q_F32};
     static const int shape[][2] = {{576, 1536}, {1536, 768}, {49152, 2048}, {4096, 14336}};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         for (size_t j = 0; j < sizeof shape / sizeof *shape; j++) {

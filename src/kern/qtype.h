@@ -2,7 +2,8 @@
  *
  * Owns: the table that kern/qtypes.def lists. Refuses to know: files, models.
  * Threads: pure functions. Lifetime: static.
- * Source of every layout: the GGUF specification; agreement with the `gguf` Python package is tested bit for bit. */
+ * Source of every layout: the GGUF specification; agreement with the `gguf` Python package is tested bit for
+ * bit. */
 #ifndef QR_KERN_QTYPE_H
 #define QR_KERN_QTYPE_H
 

@@ -28,7 +28,8 @@ QR_TEST(qtype_unpacks_like_gguf_bit_for_bit)
         assert_int_equal(fread(want, sizeof *want, rec[1], f), rec[1]);
         tr->unpack(raw, got, rec[1]);
         for (uint32_t i = 0; i < rec[1]; i++)
-            if (memcmp(got + i, want + i, 4) != 0) fail_msg("%s value %u: %a, not %a", tr->name, i, got[i], want[i]);
+            if (memcmp(got + i, want + i, 4) != 0)
+                fail_msg("%s value %u: %a, not %a", tr->name, i, got[i], want[i]);
         qr_free(raw);
         qr_free(want);
         qr_free(got);

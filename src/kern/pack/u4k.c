@@ -1,5 +1,5 @@
-/* U4K, from Q4_K. A panel is k / 256 records, 2368 bytes (37 lines) each. The six-bit scales and minima of the
- * file become bytes, which costs 4 bytes in 144.
+/* U4K, from Q4_K. A panel is k / 256 records, 2368 bytes (37 lines) each. The six-bit scales and minima of
+ * the file become bytes, which costs 4 bytes in 144.
  *
  *   0        32         64              192             320
  *   | d f16  | dmin f16 | sc u8         | mn u8         | 8 subs of 256 bytes: nibbles as a record of U4G32 |

@@ -1,6 +1,7 @@
 /* Q5_K: super-blocks of 256 values in 8 sub-blocks of 32, 176 bytes; value as in Q4_K with five-bit q.
  *   | d: f16 | dmin: f16 | 12 bytes: scales and minima, qr_k_scale_min |
- *   | 32 bytes: bit s of byte i is the fifth bit of q[i] of sub-block s | 128 bytes of low nibbles as in Q4_K |
+ *   | 32 bytes: bit s of byte i is the fifth bit of q[i] of sub-block s | 128 bytes of low nibbles as in Q4_K
+ * |
  */
 #include "kern/half.h"
 #include "kern/quant/quant_internal.h"

@@ -23,7 +23,8 @@ static void gemm_d(const struct qr_gemm *g, dot_fn *dot)
         for (int lane = 0; lane < QR_PANEL && p * QR_PANEL + lane < g->w->n; lane++)
             for (int r = 0; r < acts->m; r++) {
                 struct row a = {(const int8_t *)(acts->a + (size_t)r * acts->row_bytes),
-                                acts->scale + (size_t)r * acts->ld_scale, acts->sum + (size_t)r * acts->ld_sum};
+                                acts->scale + (size_t)r * acts->ld_scale,
+                                acts->sum + (size_t)r * acts->ld_sum};
                 gemm_store(g, r, p * QR_PANEL + lane, dot(panel, g->w->k, lane, a));
             }
     }
@@ -105,8 +106,23 @@ static float dot_i6g16(const void *panel, int k, int lane, struct row a)
     return acc;
 }
 
-void qr_gemm_d_u4g32_ref(const struct qr_gemm *g) { gemm_d(g, dot_u4g32); }
-void qr_gemm_d_u4g32m_ref(const struct qr_gemm *g) { gemm_d(g, dot_u4g32m); }
-void qr_gemm_d_u4k_ref(const struct qr_gemm *g) { gemm_d(g, dot_u4k); }
-void qr_gemm_d_i8g32_ref(const struct qr_gemm *g) { gemm_d(g, dot_i8g32); }
-void qr_gemm_d_i6g16_ref(const struct qr_gemm *g) { gemm_d(g, dot_i6g16); }
+void qr_gemm_d_u4g32_ref(const struct qr_gemm *g)
+{
+    gemm_d(g, dot_u4g32);
+}
+void qr_gemm_d_u4g32m_ref(const struct qr_gemm *g)
+{
+    gemm_d(g, dot_u4g32m);
+}
+void qr_gemm_d_u4k_ref(const struct qr_gemm *g)
+{
+    gemm_d(g, dot_u4k);
+}
+void qr_gemm_d_i8g32_ref(const struct qr_gemm *g)
+{
+    gemm_d(g, dot_i8g32);
+}
+void qr_gemm_d_i6g16_ref(const struct qr_gemm *g)
+{
+    gemm_d(g, dot_i6g16);
+}

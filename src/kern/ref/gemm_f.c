@@ -1,5 +1,5 @@
-/* Class F over every format, class D over BF16 and F32, and class P: float32 sums, k ascending, one accumulator.
- * A panel is unpacked once into scratch as [k][16] and serves all rows. */
+/* Class F over every format, class D over BF16 and F32, and class P: float32 sums, k ascending, one
+ * accumulator. A panel is unpacked once into scratch as [k][16] and serves all rows. */
 #include <math.h>
 
 #include "kern/gemm_internal.h"

@@ -1,16 +1,17 @@
 /* Class D over the integer formats, for the instruction set of the including file, which defines GEMM_NAME(x)
  * (the full name of a kernel).
  *
- * Owns: nothing. Refuses to know: threads. Threads: pure functions over the caller's memory. Lifetime: static.
+ * Owns: nothing. Refuses to know: threads.
+ * Threads: pure functions over the caller's memory. Lifetime: static.
  *
- * The rows of activations are first copied into tiles of R rows (16, 8, 4, 2 or 1), so that a micro-kernel walks
- * one pointer with constant offsets. A tile is a sequence over k of
+ * The rows of activations are first copied into tiles of R rows (16, 8, 4, 2 or 1), so that a micro-kernel
+ * walks one pointer with constant offsets. A tile is a sequence over k of
  *   groups of 32:   | scale f32 [R] | corr [R] | x int8 [R][32] |            U4G32, U4G32M, I8G32
  *   groups of 256:  | scale f32 [R] | 8 times: corr [R], x int8 [R][32] |    U4K
  *                   | scale f32 [R] | 16 times: corr [R], x int8 [R][16] |   I6G16
- * where corr corrects the offset of the stored weights: -8 * sum, -128 * sum or -32 * sum of x (int32), or is what
- * the minimum is multiplied by: sum * scale (float32) in U4G32M, sum (int32) in U4K.
- * A tile is 1.27 * R * k bytes or less; scratch holds ROWS_BLOCK rows of them. */
+ * where corr corrects the offset of the stored weights: -8 * sum, -128 * sum or -32 * sum of x (int32), or is
+ * what the minimum is multiplied by: sum * scale (float32) in U4G32M, sum (int32) in U4K. A tile is
+ * 1.27 * R * k bytes or less; scratch holds ROWS_BLOCK rows of them. */
 #if defined(__AVX2__) && defined(GEMM_NAME)
 
 #include "kern/x86/gemm_simd_internal.h"
@@ -20,10 +21,10 @@
 #define ROWS_BLOCK 96 // 96 * 1.27 * k < QR_GEMM_SCRATCH(k)
 
 struct tile_shape {
-    int group;      // k that share a scale
-    int sub;        // k that share a corr
-    int corr_mul;   // corr = corr_mul * sum
-    bool corr_f32;  // corr = (float)sum * scale
+    int group;     // k that share a scale
+    int sub;       // k that share a corr
+    int corr_mul;  // corr = corr_mul * sum
+    bool corr_f32; // corr = (float)sum * scale
 };
 
 SIMD_INLINE size_t tile_bytes(struct tile_shape t, int rows, int k)
@@ -46,19 +47,23 @@ SIMD_INLINE void tile_fill(const struct qr_acts *a, const struct tile_shape t, i
         for (int r = 0; r < rows; r++) {
             const int8_t *x = row0 + r * a->row_bytes + at;
             int32_t sum = 0;
-            if (t.sub == 32) sum = sum0[r * a->ld_sum + at / 32];
+            if (t.sub == 32)
+                sum = sum0[r * a->ld_sum + at / 32];
             else
                 for (int i = 0; i < t.sub; i++) sum += x[i];
-            if (t.corr_f32) ((float *)out)[r] = (float)sum * scale[r * a->ld_scale];
-            else ((int32_t *)out)[r] = t.corr_mul * sum;
+            if (t.corr_f32)
+                ((float *)out)[r] = (float)sum * scale[r * a->ld_scale];
+            else
+                ((int32_t *)out)[r] = t.corr_mul * sum;
             __builtin_memcpy(out + 4 * rows + r * t.sub, x, t.sub);
         }
         out += rows * (4 + t.sub);
     }
 }
 
-/* Exact dots of weight quads w (four k a lane, one byte each) with n rows x, `stride` bytes apart, added to dot[].
- * dots_u4: 8 quads of 0..15. dots_u6: 4 quads of 0..63. dots_i8: 8 quads as weights_i8 prepared them. */
+/* Exact dots of weight quads w (four k a lane, one byte each) with n rows x, `stride` bytes apart, added to
+ * dot[]. dots_u4: 8 quads of 0..15. dots_u6: 4 quads of 0..63. dots_i8: 8 quads as weights_i8 prepared
+ * them. */
 #define CHAINS 4 // rows at once: their sums are independent, so that they hide each other's latency
 #define CHAINS_OF(R) ((R) < CHAINS ? (R) : CHAINS)
 #define FOR_CHAINS(r0, R) GEMM_UNROLL(4) for (int r0 = 0; r0 < (R); r0 += CHAINS)
@@ -66,11 +71,17 @@ SIMD_INLINE void tile_fill(const struct qr_acts *a, const struct tile_shape t, i
 
 #if defined(__AVX512VNNI__)
 #define CORR_I8 -128 // weights_i8 adds 128
-SIMD_INLINE vi weights_i8(vi w) { return vi_xor(w, vi_set1((int)0x80808080)); }
-SIMD_INLINE void dot_quads(const vi *w, const int n_quads, const int8_t *x, const int stride, const int n, vi *dot)
+SIMD_INLINE vi weights_i8(vi w)
 {
-    GEMM_UNROLL(8) for (int i = 0; i < n_quads; i++)
+    return vi_xor(w, vi_set1((int)0x80808080));
+}
+SIMD_INLINE void dot_quads(const vi *w, const int n_quads, const int8_t *x, const int stride, const int n,
+                           vi *dot)
+{
+    GEMM_UNROLL(8)
+    for (int i = 0; i < n_quads; i++) {
         FOR_ROWS(r, n) dot[r] = _mm512_dpbusd_epi32(dot[r], w[i], vi_bcst(x + r * stride + 4 * i));
+    }
 }
 #define dots_u4(w, x, stride, n, dot) dot_quads(w, 8, x, stride, n, dot)
 #define dots_u6(w, x, stride, n, dot) dot_quads(w, 4, x, stride, n, dot)
@@ -78,19 +89,49 @@ SIMD_INLINE void dot_quads(const vi *w, const int n_quads, const int8_t *x, cons
 
 #else
 #define CORR_I8 0
-SIMD_INLINE vi weights_i8(vi w) { return w; }
+SIMD_INLINE vi weights_i8(vi w)
+{
+    return w;
+}
 #if VL == 16
-SIMD_INLINE vi maddubs(vi u8, vi i8) { return _mm512_maddubs_epi16(u8, i8); }
-SIMD_INLINE vi add16(vi a, vi b) { return _mm512_add_epi16(a, b); }
-SIMD_INLINE vi madd(vi a, vi b) { return _mm512_madd_epi16(a, b); }
-SIMD_INLINE vi even16(vi a) { return _mm512_srai_epi16(_mm512_slli_epi16(a, 8), 8); }
-SIMD_INLINE vi odd16(vi a) { return _mm512_srai_epi16(a, 8); }
+SIMD_INLINE vi maddubs(vi u8, vi i8)
+{
+    return _mm512_maddubs_epi16(u8, i8);
+}
+SIMD_INLINE vi add16(vi a, vi b)
+{
+    return _mm512_add_epi16(a, b);
+}
+SIMD_INLINE vi madd(vi a, vi b)
+{
+    return _mm512_madd_epi16(a, b);
+}
+SIMD_INLINE vi even16(vi a)
+{
+    return _mm512_srai_epi16(_mm512_slli_epi16(a, 8), 8);
+}
+SIMD_INLINE vi odd16(vi a)
+{
+    return _mm512_srai_epi16(a, 8);
+}
 // AVX-512 has no vpsignb: even and odd bytes are widened instead.
-SIMD_INLINE vi dot_i8_quad(vi w, vi x) { return vi_add(madd(even16(w), even16(x)), madd(odd16(w), odd16(x))); }
+SIMD_INLINE vi dot_i8_quad(vi w, vi x)
+{
+    return vi_add(madd(even16(w), even16(x)), madd(odd16(w), odd16(x)));
+}
 #else
-SIMD_INLINE vi maddubs(vi u8, vi i8) { return _mm256_maddubs_epi16(u8, i8); }
-SIMD_INLINE vi add16(vi a, vi b) { return _mm256_add_epi16(a, b); }
-SIMD_INLINE vi madd(vi a, vi b) { return _mm256_madd_epi16(a, b); }
+SIMD_INLINE vi maddubs(vi u8, vi i8)
+{
+    return _mm256_maddubs_epi16(u8, i8);
+}
+SIMD_INLINE vi add16(vi a, vi b)
+{
+    return _mm256_add_epi16(a, b);
+}
+SIMD_INLINE vi madd(vi a, vi b)
+{
+    return _mm256_madd_epi16(a, b);
+}
 // |w| <= 128 as unsigned, its sign moved to x, whose least value is -127: a pair stays below 2^15.
 SIMD_INLINE vi dot_i8_quad(vi w, vi x)
 {
@@ -127,8 +168,9 @@ DOT_ROWS(u6)
 DOT_ROWS(i8)
 #endif
 
-/* While several rows keep the processor busy with one panel, the lines of the next are fetched; the hardware's
- * prefetcher alone would start anew at each. A single row runs at the memory's speed and needs no help (it loses). */
+/* While several rows keep the processor busy with one panel, the lines of the next are fetched; the
+ * hardware's prefetcher alone would start anew at each. A single row runs at the memory's speed and needs no
+ * help (it loses). */
 SIMD_INLINE void fetch_next(const void *rec, const int bytes, size_t panel_bytes, const int R, int h)
 {
     if (R < 4 || h > 0) return;
@@ -136,7 +178,8 @@ SIMD_INLINE void fetch_next(const void *rec, const int bytes, size_t panel_bytes
 }
 
 // Micro-kernels: R rows (a constant) of the tile against half h of the panel; the next is `next` bytes on.
-SIMD_INLINE void micro_u4g32(const uint8_t *panel, size_t next, int k, const uint8_t *tile, const int R, int h, vf *acc)
+SIMD_INLINE void micro_u4g32(const uint8_t *panel, size_t next, int k, const uint8_t *tile, const int R,
+                             int h, vf *acc)
 {
     const struct qr_u4g32 *rec = (const struct qr_u4g32 *)panel;
     for (int g = 0; g < k / 32; g++, rec++, tile += R * 40) {
@@ -151,12 +194,15 @@ SIMD_INLINE void micro_u4g32(const uint8_t *panel, size_t next, int k, const uin
             FOR_ROWS(r, CHAINS_OF(R)) dot[r] = vi_bcst(scale + R + r);
             dots_u4(w, (const int8_t *)tile + R * 8 + r0 * 32, 32, CHAINS_OF(R), dot);
             FOR_ROWS(r, CHAINS_OF(R))
+            {
                 acc[r0 + r] = vf_fma(vf_of_vi(dot[r]), vf_mul(d, vf_set1(scale[r])), acc[r0 + r]);
+            }
         }
     }
 }
 
-SIMD_INLINE void micro_u4g32m(const uint8_t *panel, size_t next, int k, const uint8_t *tile, const int R, int h, vf *acc)
+SIMD_INLINE void micro_u4g32m(const uint8_t *panel, size_t next, int k, const uint8_t *tile, const int R,
+                              int h, vf *acc)
 {
     const struct qr_u4g32m *rec = (const struct qr_u4g32m *)panel;
     for (int g = 0; g < k / 32; g++, rec++, tile += R * 40) {
@@ -179,7 +225,8 @@ SIMD_INLINE void micro_u4g32m(const uint8_t *panel, size_t next, int k, const ui
     }
 }
 
-SIMD_INLINE void micro_i8g32(const uint8_t *panel, size_t next, int k, const uint8_t *tile, const int R, int h, vf *acc)
+SIMD_INLINE void micro_i8g32(const uint8_t *panel, size_t next, int k, const uint8_t *tile, const int R,
+                             int h, vf *acc)
 {
     const struct qr_i8g32 *rec = (const struct qr_i8g32 *)panel;
     for (int g = 0; g < k / 32; g++, rec++, tile += R * 40) {
@@ -194,12 +241,15 @@ SIMD_INLINE void micro_i8g32(const uint8_t *panel, size_t next, int k, const uin
             FOR_ROWS(r, CHAINS_OF(R)) dot[r] = vi_bcst(scale + R + r);
             dots_i8(w, (const int8_t *)tile + R * 8 + r0 * 32, 32, CHAINS_OF(R), dot);
             FOR_ROWS(r, CHAINS_OF(R))
+            {
                 acc[r0 + r] = vf_fma(vf_of_vi(dot[r]), vf_mul(d, vf_set1(scale[r])), acc[r0 + r]);
+            }
         }
     }
 }
 
-SIMD_INLINE void micro_u4k(const uint8_t *panel, size_t next, int k, const uint8_t *tile, const int R, int h, vf *acc)
+SIMD_INLINE void micro_u4k(const uint8_t *panel, size_t next, int k, const uint8_t *tile, const int R, int h,
+                           vf *acc)
 {
     const struct qr_u4k *rec = (const struct qr_u4k *)panel;
     for (int g = 0; g < k / 256; g++, rec++) {
@@ -234,7 +284,8 @@ SIMD_INLINE void micro_u4k(const uint8_t *panel, size_t next, int k, const uint8
     }
 }
 
-SIMD_INLINE void micro_i6g16(const uint8_t *panel, size_t next, int k, const uint8_t *tile, const int R, int h, vf *acc)
+SIMD_INLINE void micro_i6g16(const uint8_t *panel, size_t next, int k, const uint8_t *tile, const int R,
+                             int h, vf *acc)
 {
     const struct qr_i6g16 *rec = (const struct qr_i6g16 *)panel;
     for (int g = 0; g < k / 256; g++, rec++) {
@@ -305,7 +356,7 @@ static void gemm_d(const struct qr_gemm *g, struct tile_shape shape, fill_fn *fi
     {                                                                                                        \
         tile_fill(a, shape_##fmt, r0, rows, out);                                                            \
     }                                                                                                        \
-    void GEMM_NAME_(d_##fmt)(const struct qr_gemm *g)                                                         \
+    void GEMM_NAME_(d_##fmt)(const struct qr_gemm *g)                                                        \
     {                                                                                                        \
         static micro_fn *const micro[] = {__VA_ARGS__};                                                      \
         gemm_d(g, shape_##fmt, fill_##fmt, micro, 1 << (sizeof micro / sizeof *micro - 1));                  \

@@ -1,11 +1,12 @@
-/* Products with float32 sums, k ascending, one accumulator an output: class F over every format, class D over BF16
- * and F32, and class P where there are no bf16 instructions. For the instruction set of the including file, which
- * defines GEMM_NAME(x), the full name of a kernel.
+/* Products with float32 sums, k ascending, one accumulator an output: class F over every format, class D over
+ * BF16 and F32, and class P where there are no bf16 instructions. For the instruction set of the including
+ * file, which defines GEMM_NAME(x), the full name of a kernel.
  *
- * Owns: nothing. Refuses to know: threads. Threads: pure functions over the caller's memory. Lifetime: static.
+ * Owns: nothing. Refuses to know: threads.
+ * Threads: pure functions over the caller's memory. Lifetime: static.
  *
- * BF16 and F32 panels are read as they are; others are unpacked into scratch once as float32 [k][16], which serves
- * all rows. */
+ * BF16 and F32 panels are read as they are; others are unpacked into scratch once as float32 [k][16], which
+ * serves all rows. */
 #if defined(GEMM_NAME) && defined(__AVX2__)
 
 #include "kern/tmpl/gemm_unpack_tmpl.h"
@@ -19,7 +20,7 @@
 // What a micro-kernel reads.
 struct operands {
     const uint8_t *w[PANELS_MAX]; // panels: float32 [k][16] or bf16 [k / 2][16][2]
-    const uint8_t *x[ROWS_MAX];          // rows: float32 or bf16
+    const uint8_t *x[ROWS_MAX];   // rows: float32 or bf16
     int k;
 };
 
@@ -49,8 +50,8 @@ SIMD_INLINE void acts_pair(const uint8_t *x, int k, const bool bf16, vf out[2])
 }
 
 // R rows by P panels (constants) of sums over k.
-SIMD_INLINE void micro_f(const struct operands *o, const int R, const int P, const bool w_bf16, const bool x_bf16,
-                         vf acc[ROWS_MAX][PANELS_MAX][HALVES])
+SIMD_INLINE void micro_f(const struct operands *o, const int R, const int P, const bool w_bf16,
+                         const bool x_bf16, vf acc[ROWS_MAX][PANELS_MAX][HALVES])
 {
     int i = 0;
     FOR_ROWS(r, R) FOR_PANELS(p, P) FOR_HALVES(h) acc[r][p][h] = vf_zero();
@@ -69,10 +70,14 @@ SIMD_INLINE void micro_f(const struct operands *o, const int R, const int P, con
     FOR_ROWS(r, R) FOR_PANELS(p, P) FOR_HALVES(h)
     {
         vf w[2], x[2];
-        if (w_bf16) weights_pair(o->w[p], i, h, true, w);
-        else w[0] = vf_load((const float *)o->w[p] + 16 * (size_t)i + h * VL);
-        if (x_bf16) acts_pair(o->x[r], i, true, x);
-        else x[0] = vf_set1(((const float *)o->x[r])[i]);
+        if (w_bf16)
+            weights_pair(o->w[p], i, h, true, w);
+        else
+            w[0] = vf_load((const float *)o->w[p] + 16 * (size_t)i + h * VL);
+        if (x_bf16)
+            acts_pair(o->x[r], i, true, x);
+        else
+            x[0] = vf_set1(((const float *)o->x[r])[i]);
         acc[r][p][h] = vf_fma(x[0], w[0], acc[r][p][h]);
     }
 }
@@ -82,7 +87,7 @@ SIMD_INLINE void micro_f(const struct operands *o, const int R, const int P, con
     static void tile_##R##x##P##_##w_bf16##x_bf16(const struct qr_gemm *g, struct operands *o, int panel,    \
                                                   int r0)                                                    \
     {                                                                                                        \
-        vf acc[ROWS_MAX][PANELS_MAX][HALVES];                                                                       \
+        vf acc[ROWS_MAX][PANELS_MAX][HALVES];                                                                \
         FOR_ROWS(r, R) o->x[r] = g->acts->a + (size_t)(r0 + r) * g->acts->row_bytes;                         \
         micro_f(o, R, P, w_bf16, x_bf16, acc);                                                               \
         FOR_ROWS(r, R) FOR_PANELS(p, P) FOR_HALVES(h) gemm_put(g, r0 + r, panel + p, h, acc[r][p][h]);       \
@@ -91,7 +96,8 @@ SIMD_INLINE void micro_f(const struct operands *o, const int R, const int P, con
 // All rows against one panel, for a pair of operand types.
 #if VL == 16
 #define TILE_8(w_bf16, x_bf16) TILE_F(8, 1, w_bf16, x_bf16)
-#define CALL_8(w_bf16, x_bf16) for (; m - r >= 8; r += 8) tile_8x1_##w_bf16##x_bf16(g, o, panel, r);
+#define CALL_8(w_bf16, x_bf16)                                                                               \
+    for (; m - r >= 8; r += 8) tile_8x1_##w_bf16##x_bf16(g, o, panel, r);
 #else
 #define TILE_8(w_bf16, x_bf16)
 #define CALL_8(w_bf16, x_bf16)
@@ -151,16 +157,21 @@ UNPACK_ALL(EMIT_ROUND, rounded)
 // Class F, and class D over BF16 and F32.
 void GEMM_NAME(f)(const struct qr_gemm *g)
 {
-    if (g->w->fmt == QR_W_BF16) gemm_direct(g, rows_10, tile_1x4_10);
-    else if (g->w->fmt == QR_W_F32) gemm_direct(g, rows_00, tile_1x4_00);
-    else gemm_unpacked(g, exact[g->w->fmt], rows_00);
+    if (g->w->fmt == QR_W_BF16)
+        gemm_direct(g, rows_10, tile_1x4_10);
+    else if (g->w->fmt == QR_W_F32)
+        gemm_direct(g, rows_00, tile_1x4_00);
+    else
+        gemm_unpacked(g, exact[g->w->fmt], rows_00);
 }
 
 // Class P: activations are bf16.
 void GEMM_NAME(p)(const struct qr_gemm *g)
 {
-    if (g->w->fmt == QR_W_BF16) gemm_direct(g, rows_11, tile_1x4_11);
-    else gemm_unpacked(g, rounded[g->w->fmt], rows_01);
+    if (g->w->fmt == QR_W_BF16)
+        gemm_direct(g, rows_11, tile_1x4_11);
+    else
+        gemm_unpacked(g, rounded[g->w->fmt], rows_01);
 }
 
 #endif

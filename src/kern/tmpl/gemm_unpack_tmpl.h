@@ -1,5 +1,5 @@
-/* Panels as float32 or bf16, for the instruction set of the including file: exactly the file's values, in the order
- * of operations of kern/quant, or those rounded to bf16.
+/* Panels as float32 or bf16, for the instruction set of the including file: exactly the file's values, in the
+ * order of operations of kern/quant, or those rounded to bf16.
  *
  * Owns: nothing. Refuses to know: products. Threads: pure functions. Lifetime: static.
  * Empty where the file is built for no vector set. */
@@ -21,12 +21,14 @@ SIMD_INLINE void emit_quad(void *out, const enum emit mode, int k, int h, const 
 {
 #if defined(__AVX512BF16__)
     if (mode == EMIT_BF16) {
-        // The instruction puts its second operand in the lower half; the permutation pairs k with k + 1 a lane.
-        const __m512i pair = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22,
-                                              6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+        // The instruction puts its second operand in the lower half; the permutation pairs k with k + 1 a
+        // lane.
+        const __m512i pair = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8,
+                                              23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
         uint16_t *to = (uint16_t *)out + 16 * k;
         _mm512_storeu_si512(to, _mm512_permutexvar_epi16(pair, (__m512i)_mm512_cvtne2ps_pbh(v[1], v[0])));
-        _mm512_storeu_si512(to + 32, _mm512_permutexvar_epi16(pair, (__m512i)_mm512_cvtne2ps_pbh(v[3], v[2])));
+        _mm512_storeu_si512(to + 32,
+                            _mm512_permutexvar_epi16(pair, (__m512i)_mm512_cvtne2ps_pbh(v[3], v[2])));
         return;
     }
 #endif
@@ -35,7 +37,10 @@ SIMD_INLINE void emit_quad(void *out, const enum emit mode, int k, int h, const 
 }
 
 // Byte b of each lane, unsigned.
-SIMD_INLINE vf vf_of_byte(vi v, int b) { return vf_of_vi(vi_and(vi_srl(v, 8 * b), vi_set1(255))); }
+SIMD_INLINE vf vf_of_byte(vi v, int b)
+{
+    return vf_of_vi(vi_and(vi_srl(v, 8 * b), vi_set1(255)));
+}
 
 SIMD_INLINE void unpack_u4g32(const uint8_t *panel, int k, int h, const enum emit mode, void *out)
 {

@@ -1,7 +1,7 @@
 /* Class P with bf16 instructions: vdpbf16ps adds the products of two consecutive k to one float32 sum.
  *
- * Panels are unpacked, in threes, to bf16 [k / 2][16][2], the layout of BF16 panels, which are read as they are.
- * Three panels by eight rows are 24 sums: with the weights and one broadcast they fill the registers. */
+ * Panels are unpacked, in threes, to bf16 [k / 2][16][2], the layout of BF16 panels, which are read as they
+ * are. Three panels by eight rows are 24 sums: with the weights and one broadcast they fill the registers. */
 #if defined(__x86_64__)
 
 #include "kern/tmpl/gemm_unpack_tmpl.h"

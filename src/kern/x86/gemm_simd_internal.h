@@ -1,15 +1,15 @@
-/* Vectors of float32 and int32 lanes for matrix kernels, as wide as the including file's instruction set allows:
- * 16 lanes with AVX-512, else 8, of which a panel takes two ("halves").
+/* Vectors of float32 and int32 lanes for matrix kernels, as wide as the including file's instruction set
+ * allows: 16 lanes with AVX-512, else 8, of which a panel takes two ("halves").
  *
- * Owns: nothing. Refuses to know: what kernels compute. Threads: pure inlines, static to each file. Lifetime: none.
- * Empty where the compiler's flags give neither AVX-512 nor AVX2. */
+ * Owns: nothing. Refuses to know: what kernels compute. Threads: pure inlines, static to each file. Lifetime:
+ * none. Empty where the compiler's flags give neither AVX-512 nor AVX2. */
 #ifndef QR_KERN_X86_GEMM_SIMD_INTERNAL_H
 #define QR_KERN_X86_GEMM_SIMD_INTERNAL_H
 
 #include <stdint.h>
 
-// Loops of constant length become straight code, so that arrays of vectors are registers. Instrumented builds, whose
-// compiler would take minutes over it, keep the loops.
+// Loops of constant length become straight code, so that arrays of vectors are registers. Instrumented
+// builds, whose compiler would take minutes over it, keep the loops.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(__clang__)
 #define GEMM_UNROLL(n)
 #else
@@ -19,6 +19,8 @@
 
 #define SIMD_INLINE static inline __attribute__((always_inline, unused))
 
+// One line an operation:
+// clang-format off
 #if defined(__AVX512BW__)
 #include <immintrin.h>
 
@@ -99,6 +101,8 @@ SIMD_INLINE vf vf_quiet_or(vf a, vf b)
 }
 #endif
 
+// clang-format on
+
 #ifdef VL
 #include "kern/gemm_internal.h"
 #include "kern/pack_layout.h"
@@ -126,7 +130,8 @@ SIMD_INLINE vf vf_round_bf16(vf a)
 SIMD_INLINE void quads_of_nibbles(const uint8_t *q, vi w[8])
 {
     const vi mask = vi_set1(0x0F0F0F0F);
-    GEMM_UNROLL(4) for (int i = 0; i < 4; i++) {
+    GEMM_UNROLL(4) for (int i = 0; i < 4; i++)
+    {
         vi v = vi_load(q + 64 * i);
         w[2 * i] = vi_and(v, mask);
         w[2 * i + 1] = vi_and(vi_srl(v, 4), mask);
