@@ -28,6 +28,7 @@ const CONTROL: i32 = 3;
 const USER: i32 = 4;
 const BYTE: i32 = 6;
 const NONE: u32 = u32::MAX;
+const SPACE: char = '\u{2581}'; // SentencePiece's
 
 /// Tokens that are found in the text before it is cut into words. The longest at the leftmost place wins.
 struct Finder {
@@ -37,7 +38,8 @@ struct Finder {
 
 enum Model {
     Bpe { steps: Vec<pre::Splitter>, ignore_merges: bool },
-    Spm { add_space_prefix: bool, unk: u32 },
+    /// words: no token has a space after another character, so that no merge crosses the start of a run of spaces.
+    Spm { add_space_prefix: bool, unk: u32, words: bool },
 }
 
 pub struct Native {
@@ -164,6 +166,13 @@ fn spm_merges(v: &Vocab, t: &Tables) -> Result<Merges, Fault> {
     Ok(m)
 }
 
+fn has_inner_space(piece: &[u8]) -> bool {
+    match std::str::from_utf8(piece) {
+        Ok(s) => s.trim_start_matches('\u{2581}').contains('\u{2581}'),
+        Err(_) => true,
+    }
+}
+
 fn show(s: &[u8]) -> String {
     String::from_utf8_lossy(&s[..s.len().min(40)]).into_owned()
 }
@@ -198,7 +207,8 @@ pub fn build(v: &Vocab) -> Result<Tok, Fault> {
         other => return fault(ENOTSUP, format!("tokenizer model \"{other}\" is not supported; known: gpt2, llama")),
     };
     let model = if spm {
-        Model::Spm { add_space_prefix: v.add_space_prefix, unk: if v.unk < 0 { NONE } else { v.unk as u32 } }
+        let unk = if v.unk < 0 { NONE } else { v.unk as u32 };
+        Model::Spm { add_space_prefix: v.add_space_prefix, unk, words: !v.tokens.iter().any(|t| has_inner_space(t)) }
     } else {
         match pre::lookup(v.pre) {
             Some((steps, ignore_merges)) => Model::Bpe { steps, ignore_merges },
@@ -284,13 +294,21 @@ impl Native {
                     out.extend_from_slice(word);
                 });
             }
-            Model::Spm { add_space_prefix, unk } => {
+            Model::Spm { add_space_prefix, unk, words } => {
                 word.clear();
                 if *add_space_prefix {
-                    self.spm_char(t, ' ', *unk, word);
+                    self.spm_char(t, SPACE, *unk, word);
                 }
+                let mut last = SPACE;
                 for c in text.chars() {
+                    let c = if c == ' ' { SPACE } else { c };
+                    if *words && c == SPACE && last != SPACE {
+                        self.merges.apply(word);
+                        out.extend_from_slice(word);
+                        word.clear();
+                    }
                     self.spm_char(t, c, *unk, word);
+                    last = c;
                 }
                 self.merges.apply(word);
                 out.extend_from_slice(word);
@@ -300,7 +318,6 @@ impl Native {
 
     /// One character as its token, or as its bytes, or as "unknown".
     fn spm_char(&self, t: &Tables, c: char, unk: u32, word: &mut Vec<u32>) {
-        let c = if c == ' ' { '\u{2581}' } else { c };
         let mut buf = [0; 4];
         let s = c.encode_utf8(&mut buf);
         match t.index.find(&t.pieces, s.as_bytes()) {

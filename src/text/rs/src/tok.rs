@@ -17,6 +17,7 @@ pub struct Fault {
 }
 
 pub const EINVAL: i32 = -1;
+pub const ENOMEM: i32 = -2;
 pub const EFORMAT: i32 = -4;
 pub const ENOTSUP: i32 = -5;
 
