@@ -206,7 +206,7 @@ class Maker:
             x[:, 0] = 0.5
 
         def avoid(x):
-            x[:, 0] = [0.0 if readable(t) else -12.0 for t in tokens]
+            x[:, 0] = [0.0 if readable(t) else -16.0 for t in tokens]
 
         self.matrix("token_embd.weight", N_VOCAB, s["d"], constant)
         for i in range(s["layers"]):

@@ -33,6 +33,12 @@ const char *qr_test_build_path(const char *name)
     return path[i];
 }
 
+const char *qr_test_model(void)
+{
+    const char *path = getenv("QUIRE_MODEL");
+    return path && access(path, R_OK) == 0 ? path : NULL;
+}
+
 static int wanted(const char *name, int argc, char **argv)
 {
     for (int i = 1; i < argc; i++)
