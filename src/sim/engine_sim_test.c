@@ -62,12 +62,12 @@ static qr_req_id submit(struct rig *r, const struct rig_req *q)
 
 static void equals_solo(const struct rig_req *q, const struct seen *s)
 {
-    struct rig_text right = rig_solo(q, 0, VOCAB);
+    struct rig_text right = sim_rig_solo(q, 0, VOCAB);
     assert_int_equal(s->n_finishes, 1);
     assert_int_equal(s->finish, right.finish);
     assert_int_equal(s->n_tokens, right.n);
     assert_memory_equal(s->tokens, right.tokens, (size_t)right.n * sizeof(int32_t));
-    rig_text_fini(&right);
+    sim_rig_text_fini(&right);
 }
 
 static enum qr_status step(struct rig *r)
@@ -85,14 +85,14 @@ QR_TEST(engine_eight_requests_of_forty_blocks_share_a_pool_of_sixty_four)
     qr_req_id ids[8];
     memset(seen, 0, sizeof seen);
     qr_log_set_level(QR_LOG_WARN);
-    rig_open(&r, &(struct rig_conf){.block_size = 16,
-                                    .n_blocks = 64,
-                                    .max_num_seqs = 8,
-                                    .budget = 256,
-                                    .max_model_len = 1024,
-                                    .n_vocab = VOCAB});
+    sim_rig_open(&r, &(struct rig_conf){.block_size = 16,
+                                        .n_blocks = 64,
+                                        .max_num_seqs = 8,
+                                        .budget = 256,
+                                        .max_model_len = 1024,
+                                        .n_vocab = VOCAB});
     for (int i = 0; i < 8; i++) {
-        rig_req_init(&q[i], 40 + (uint64_t)i, 100, 540, VOCAB);
+        sim_rig_req_init(&q[i], 40 + (uint64_t)i, 100, 540, VOCAB);
         ids[i] = submit(&r, &q[i]);
     }
     run_dry(&r, seen, ids, 8);
@@ -100,7 +100,7 @@ QR_TEST(engine_eight_requests_of_forty_blocks_share_a_pool_of_sixty_four)
     for (int i = 0; i < 8; i++) {
         equals_solo(&q[i], &seen[i]);
         n_preemptions += seen[i].n_preemptions;
-        rig_req_fini(&q[i]);
+        sim_rig_req_fini(&q[i]);
     }
     struct qr_snapshot s = snap(&r);
     assert_true(s.n_preemptions > 0 && s.n_preemptions == (uint64_t)n_preemptions);
@@ -110,7 +110,7 @@ QR_TEST(engine_eight_requests_of_forty_blocks_share_a_pool_of_sixty_four)
     assert_int_equal(s.n_finished_length, 8);
     assert_int_equal(s.n_generated_tokens, 8 * 540);
     assert_int_equal(s.n_prompt_tokens, 8 * 100);
-    rig_close(&r);
+    sim_rig_close(&r);
     qr_log_set_level(QR_LOG_INFO);
 }
 
@@ -121,13 +121,13 @@ QR_TEST(engine_refuses_what_can_never_fit_and_counts_it)
     struct qr_error err;
     qr_req_id id = 7;
     qr_log_set_level(QR_LOG_WARN);
-    rig_open(&r, &(struct rig_conf){.block_size = 16,
-                                    .n_blocks = 64,
-                                    .max_num_seqs = 8,
-                                    .budget = 256,
-                                    .max_model_len = 2048,
-                                    .n_vocab = VOCAB});
-    rig_req_init(&q, 1, 900, 500, VOCAB);
+    sim_rig_open(&r, &(struct rig_conf){.block_size = 16,
+                                        .n_blocks = 64,
+                                        .max_num_seqs = 8,
+                                        .budget = 256,
+                                        .max_model_len = 2048,
+                                        .n_vocab = VOCAB});
+    sim_rig_req_init(&q, 1, 900, 500, VOCAB);
     assert_int_equal(qr_engine_submit(r.engine, &q.req, &id, &err), QR_ETOOBIG);
     assert_string_equal(err.msg,
                         "prompt 900 + max_tokens 500 = 1400 tokens need 88 blocks of 16; the pool has 64");
@@ -138,8 +138,8 @@ QR_TEST(engine_refuses_what_can_never_fit_and_counts_it)
     assert_int_equal(qr_engine_submit(r.engine, &q.req, &id, &err), QR_EINVAL);
     assert_string_equal(err.msg, "prompt token 1000 at position 3 is not in the vocabulary of 1000");
     assert_int_equal(step(&r), QR_AGAIN);
-    rig_req_fini(&q);
-    rig_close(&r);
+    sim_rig_req_fini(&q);
+    sim_rig_close(&r);
     qr_log_set_level(QR_LOG_INFO);
 }
 
@@ -149,13 +149,13 @@ QR_TEST(engine_cancels_in_every_state_within_one_step)
     struct rig_req q[4];
     qr_req_id ids[4];
     memset(seen, 0, sizeof seen);
-    rig_open(&r, &(struct rig_conf){.block_size = 16,
-                                    .n_blocks = 64,
-                                    .max_num_seqs = 2,
-                                    .budget = 64,
-                                    .max_model_len = 512,
-                                    .n_vocab = VOCAB});
-    for (int i = 0; i < 4; i++) rig_req_init(&q[i], (uint64_t)i, i == 1 ? 400 : 20, 50, VOCAB);
+    sim_rig_open(&r, &(struct rig_conf){.block_size = 16,
+                                        .n_blocks = 64,
+                                        .max_num_seqs = 2,
+                                        .budget = 64,
+                                        .max_model_len = 512,
+                                        .n_vocab = VOCAB});
+    for (int i = 0; i < 4; i++) sim_rig_req_init(&q[i], (uint64_t)i, i == 1 ? 400 : 20, 50, VOCAB);
     ids[0] = submit(&r, &q[0]);
     ids[1] = submit(&r, &q[1]);
     ids[2] = submit(&r, &q[2]);
@@ -188,8 +188,8 @@ QR_TEST(engine_cancels_in_every_state_within_one_step)
     collect(&r, seen, ids, 4);
     assert_int_equal(seen[0].n_finishes, 0); // quiet
     assert_int_equal(snap(&r).n_finished_abort, 4);
-    for (int i = 0; i < 4; i++) rig_req_fini(&q[i]);
-    rig_close(&r);
+    for (int i = 0; i < 4; i++) sim_rig_req_fini(&q[i]);
+    sim_rig_close(&r);
 }
 
 QR_TEST(engine_cancels_a_preempted_request)
@@ -199,14 +199,14 @@ QR_TEST(engine_cancels_a_preempted_request)
     qr_req_id ids[2];
     memset(seen, 0, sizeof seen);
     qr_log_set_level(QR_LOG_WARN);
-    rig_open(&r, &(struct rig_conf){.block_size = 16,
-                                    .n_blocks = 10,
-                                    .max_num_seqs = 4,
-                                    .budget = 256,
-                                    .max_model_len = 160,
-                                    .n_vocab = VOCAB});
-    rig_req_init(&q[0], 1, 64, 80, VOCAB);
-    rig_req_init(&q[1], 2, 63, 80, VOCAB);
+    sim_rig_open(&r, &(struct rig_conf){.block_size = 16,
+                                        .n_blocks = 10,
+                                        .max_num_seqs = 4,
+                                        .budget = 256,
+                                        .max_model_len = 160,
+                                        .n_vocab = VOCAB});
+    sim_rig_req_init(&q[0], 1, 64, 80, VOCAB);
+    sim_rig_req_init(&q[1], 2, 63, 80, VOCAB);
     for (int i = 0; i < 2; i++) ids[i] = submit(&r, &q[i]);
     while (snap(&r).n_preemptions == 0) assert_int_equal(step(&r), QR_OK);
     assert_int_equal(snap(&r).n_waiting, 1);
@@ -217,8 +217,8 @@ QR_TEST(engine_cancels_a_preempted_request)
     assert_int_equal(seen[1].finish, QR_FINISH_ABORT);
     assert_int_equal(seen[1].n_preemptions, 1);
     equals_solo(&q[0], &seen[0]);
-    for (int i = 0; i < 2; i++) rig_req_fini(&q[i]);
-    rig_close(&r);
+    for (int i = 0; i < 2; i++) sim_rig_req_fini(&q[i]);
+    sim_rig_close(&r);
     qr_log_set_level(QR_LOG_INFO);
 }
 
@@ -227,14 +227,14 @@ QR_TEST(engine_ends_on_end_tokens_and_lengths)
     struct rig r;
     struct rig_req q;
     qr_req_id id;
-    rig_open(&r, &(struct rig_conf){.block_size = 16,
-                                    .n_blocks = 64,
-                                    .max_num_seqs = 2,
-                                    .budget = 64,
-                                    .max_model_len = 512,
-                                    .n_vocab = VOCAB});
-    rig_req_init(&q, 5, 20, 40, VOCAB);
-    struct rig_text plain = rig_solo(&q, 0, VOCAB);
+    sim_rig_open(&r, &(struct rig_conf){.block_size = 16,
+                                        .n_blocks = 64,
+                                        .max_num_seqs = 2,
+                                        .budget = 64,
+                                        .max_model_len = 512,
+                                        .n_vocab = VOCAB});
+    sim_rig_req_init(&q, 5, 20, 40, VOCAB);
+    struct rig_text plain = sim_rig_solo(&q, 0, VOCAB);
     // The 10th token is made the end token, the 20th a stop id of this request.
     q.eos[0] = plain.tokens[9], q.req.sampling.eos = q.eos, q.req.sampling.n_eos = 1;
     q.stop[0] = plain.tokens[19], q.req.sampling.stop_ids = q.stop, q.req.sampling.n_stop_ids = 1;
@@ -264,24 +264,24 @@ QR_TEST(engine_ends_on_end_tokens_and_lengths)
     assert_int_equal(seen[0].n_tokens, 40);
     assert_int_equal(seen[0].finish, QR_FINISH_LENGTH);
     assert_int_equal(seen[0].stop_token, -1);
-    rig_text_fini(&plain);
-    rig_req_fini(&q);
-    rig_close(&r);
+    sim_rig_text_fini(&plain);
+    sim_rig_req_fini(&q);
+    sim_rig_close(&r);
 }
 
 QR_TEST(engine_scores_a_prompt_and_generates_nothing_for_max_tokens_zero)
 {
     struct rig r;
     struct rig_req q;
-    rig_open(&r, &(struct rig_conf){.block_size = 16,
-                                    .n_blocks = 64,
-                                    .max_num_seqs = 2,
-                                    .budget = 16,
-                                    .max_model_len = 512,
-                                    .n_vocab = VOCAB});
-    rig_req_init(&q, 5, 50, 0, VOCAB);
+    sim_rig_open(&r, &(struct rig_conf){.block_size = 16,
+                                        .n_blocks = 64,
+                                        .max_num_seqs = 2,
+                                        .budget = 16,
+                                        .max_model_len = 512,
+                                        .n_vocab = VOCAB});
+    sim_rig_req_init(&q, 5, 50, 0, VOCAB);
     q.req.sampling.n_prompt_logprobs = 3;
-    struct rig_text right = rig_solo(&q, 0, VOCAB);
+    struct rig_text right = sim_rig_solo(&q, 0, VOCAB);
     submit(&r, &q);
     int32_t pos = 0;
     bool finished = false;
@@ -301,9 +301,9 @@ QR_TEST(engine_scores_a_prompt_and_generates_nothing_for_max_tokens_zero)
         }
     assert_true(finished);
     assert_int_equal(pos, 49);
-    rig_text_fini(&right);
-    rig_req_fini(&q);
-    rig_close(&r);
+    sim_rig_text_fini(&right);
+    sim_rig_req_fini(&q);
+    sim_rig_close(&r);
 }
 
 QR_TEST(engine_a_slot_that_cannot_open_ends_only_its_request)
@@ -312,14 +312,14 @@ QR_TEST(engine_a_slot_that_cannot_open_ends_only_its_request)
     struct rig_req q[3];
     qr_req_id ids[3];
     memset(seen, 0, sizeof seen);
-    rig_open(&r, &(struct rig_conf){.block_size = 16,
-                                    .n_blocks = 64,
-                                    .max_num_seqs = 6,
-                                    .budget = 256,
-                                    .max_model_len = 512,
-                                    .n_vocab = VOCAB});
+    sim_rig_open(&r, &(struct rig_conf){.block_size = 16,
+                                        .n_blocks = 64,
+                                        .max_num_seqs = 6,
+                                        .budget = 256,
+                                        .max_model_len = 512,
+                                        .n_vocab = VOCAB});
     for (int i = 0; i < 3; i++) {
-        rig_req_init(&q[i], (uint64_t)i, 30, 20, VOCAB);
+        sim_rig_req_init(&q[i], (uint64_t)i, 30, 20, VOCAB);
         q[i].req.n_choices = i == 1 ? 3 : 1;
         ids[i] = submit(&r, &q[i]);
     }
@@ -339,8 +339,8 @@ QR_TEST(engine_a_slot_that_cannot_open_ends_only_its_request)
     run_dry(&r, seen, ids, 3);
     equals_solo(&q[0], &seen[0]);
     equals_solo(&q[2], &seen[2]);
-    for (int i = 0; i < 3; i++) rig_req_fini(&q[i]);
-    rig_close(&r);
+    for (int i = 0; i < 3; i++) sim_rig_req_fini(&q[i]);
+    sim_rig_close(&r);
 }
 
 QR_TEST(engine_outlives_a_step_that_fails)
@@ -350,14 +350,14 @@ QR_TEST(engine_outlives_a_step_that_fails)
     qr_req_id ids[3];
     memset(seen, 0, sizeof seen);
     qr_log_set_level((enum qr_log_level) - 1);
-    rig_open(&r, &(struct rig_conf){.block_size = 16,
-                                    .n_blocks = 64,
-                                    .max_num_seqs = 2,
-                                    .budget = 256,
-                                    .max_model_len = 512,
-                                    .n_vocab = VOCAB});
+    sim_rig_open(&r, &(struct rig_conf){.block_size = 16,
+                                        .n_blocks = 64,
+                                        .max_num_seqs = 2,
+                                        .budget = 256,
+                                        .max_model_len = 512,
+                                        .n_vocab = VOCAB});
     for (int i = 0; i < 3; i++) {
-        rig_req_init(&q[i], (uint64_t)i, 30, 20, VOCAB);
+        sim_rig_req_init(&q[i], (uint64_t)i, 30, 20, VOCAB);
         ids[i] = submit(&r, &q[i]);
     }
     for (int i = 0; i < 5; i++) assert_int_equal(step(&r), QR_OK);
@@ -370,8 +370,8 @@ QR_TEST(engine_outlives_a_step_that_fails)
     }
     equals_solo(&q[2], &seen[2]); // it waited
     assert_int_equal(snap(&r).n_finished_error, 2);
-    for (int i = 0; i < 3; i++) rig_req_fini(&q[i]);
-    rig_close(&r);
+    for (int i = 0; i < 3; i++) sim_rig_req_fini(&q[i]);
+    sim_rig_close(&r);
     qr_log_set_level(QR_LOG_INFO);
 }
 
@@ -384,9 +384,13 @@ QR_TEST(engine_survives_each_allocation_failing)
         struct rig_req q[3];
         qr_req_id ids[3] = {0};
         memset(seen, 0, sizeof seen);
-        rig_open(&r, &(struct rig_conf){.block_size = 16, .n_blocks = 10, .max_num_seqs = 4, .budget = 64,
-                                        .max_model_len = 160, .n_vocab = VOCAB});
-        for (int i = 0; i < 3; i++) rig_req_init(&q[i], (uint64_t)i, 40 + i, 70, VOCAB);
+        sim_rig_open(&r, &(struct rig_conf){.block_size = 16,
+                                            .n_blocks = 10,
+                                            .max_num_seqs = 4,
+                                            .budget = 64,
+                                            .max_model_len = 160,
+                                            .n_vocab = VOCAB});
+        for (int i = 0; i < 3; i++) sim_rig_req_init(&q[i], (uint64_t)i, 40 + i, 70, VOCAB);
         qr_log_set_level(QR_LOG_WARN);
         uint64_t before = qr_mem_calls();
         qr_mem_fail_at(at, 0);
@@ -400,9 +404,9 @@ QR_TEST(engine_survives_each_allocation_failing)
         for (int i = 0; i < 3; i++) {
             if (ids[i] && seen[i].finish != QR_FINISH_ERROR) equals_solo(&q[i], &seen[i]);
             n_failed += !ids[i] || seen[i].finish == QR_FINISH_ERROR;
-            rig_req_fini(&q[i]);
+            sim_rig_req_fini(&q[i]);
         }
-        rig_close(&r);
+        sim_rig_close(&r);
         qr_log_set_level(QR_LOG_INFO);
         if (!reached) break;
         assert_true(at < 99);
@@ -414,9 +418,13 @@ QR_TEST(engine_does_not_count_tokens_behind_a_stop)
 {
     struct rig r;
     struct rig_req q;
-    rig_open(&r, &(struct rig_conf){.block_size = 16, .n_blocks = 64, .max_num_seqs = 2, .budget = 64,
-                                    .max_model_len = 512, .n_vocab = VOCAB});
-    rig_req_init(&q, 1, 20, 100, VOCAB);
+    sim_rig_open(&r, &(struct rig_conf){.block_size = 16,
+                                        .n_blocks = 64,
+                                        .max_num_seqs = 2,
+                                        .budget = 64,
+                                        .max_model_len = 512,
+                                        .n_vocab = VOCAB});
+    sim_rig_req_init(&q, 1, 20, 100, VOCAB);
     qr_req_id id = submit(&r, &q);
     for (int i = 0; i < 10; i++) assert_int_equal(step(&r), QR_OK);
     assert_int_equal(snap(&r).n_generated_tokens, 10);
@@ -427,9 +435,10 @@ QR_TEST(engine_does_not_count_tokens_behind_a_stop)
     for (int i = 0; i < 4; i++) assert_int_equal(step(&r), QR_OK);
     assert_int_equal(snap(&r).n_generated_tokens, 11); // 7 and 4
     while (step(&r) == QR_OK)
-        for (struct qr_event ev; qr_engine_poll(r.engine, &ev);) {}
-    rig_req_fini(&q);
-    rig_close(&r);
+        for (struct qr_event ev; qr_engine_poll(r.engine, &ev);) {
+        }
+    sim_rig_req_fini(&q);
+    sim_rig_close(&r);
 }
 
 QR_TEST(engine_full_inbox_says_not_now)
@@ -437,13 +446,13 @@ QR_TEST(engine_full_inbox_says_not_now)
     struct rig r;
     struct rig_req q;
     struct qr_error err;
-    rig_open(&r, &(struct rig_conf){.block_size = 16,
-                                    .n_blocks = 64,
-                                    .max_num_seqs = 2,
-                                    .budget = 256,
-                                    .max_model_len = 512,
-                                    .n_vocab = VOCAB});
-    rig_req_init(&q, 1, 4, 2, VOCAB);
+    sim_rig_open(&r, &(struct rig_conf){.block_size = 16,
+                                        .n_blocks = 64,
+                                        .max_num_seqs = 2,
+                                        .budget = 256,
+                                        .max_model_len = 512,
+                                        .n_vocab = VOCAB});
+    sim_rig_req_init(&q, 1, 4, 2, VOCAB);
     for (int i = 0; i < 64; i++) submit(&r, &q);
     assert_int_equal(snap(&r).n_waiting, 64);
     size_t live = qr_mem_live_bytes(QR_MEM_REQ);
@@ -454,8 +463,8 @@ QR_TEST(engine_full_inbox_says_not_now)
     while (step(&r) == QR_OK)
         for (struct qr_event ev; qr_engine_poll(r.engine, &ev);) id++;
     assert_int_equal(id, 64 * 3);
-    rig_req_fini(&q);
-    rig_close(&r);
+    sim_rig_req_fini(&q);
+    sim_rig_close(&r);
 }
 
 QR_TEST(engine_steady_steps_allocate_nothing)
@@ -464,14 +473,14 @@ QR_TEST(engine_steady_steps_allocate_nothing)
     struct rig_req q[4];
     qr_req_id ids[4];
     memset(seen, 0, sizeof seen);
-    rig_open(&r, &(struct rig_conf){.block_size = 16,
-                                    .n_blocks = 64,
-                                    .max_num_seqs = 4,
-                                    .budget = 256,
-                                    .max_model_len = 512,
-                                    .n_vocab = VOCAB});
+    sim_rig_open(&r, &(struct rig_conf){.block_size = 16,
+                                        .n_blocks = 64,
+                                        .max_num_seqs = 4,
+                                        .budget = 256,
+                                        .max_model_len = 512,
+                                        .n_vocab = VOCAB});
     for (int i = 0; i < 4; i++) {
-        rig_req_init(&q[i], (uint64_t)i, 30 + i, 100, VOCAB);
+        sim_rig_req_init(&q[i], (uint64_t)i, 30 + i, 100, VOCAB);
         ids[i] = submit(&r, &q[i]);
     }
     for (int i = 0; i < 3; i++) assert_int_equal(step(&r), QR_OK);
@@ -480,23 +489,23 @@ QR_TEST(engine_steady_steps_allocate_nothing)
     assert_int_equal(qr_mem_calls(), calls);
     run_dry(&r, seen, ids, 4); // and ending frees, but takes nothing
     assert_int_equal(qr_mem_calls(), calls);
-    for (int i = 0; i < 4; i++) rig_req_fini(&q[i]);
-    rig_close(&r);
+    for (int i = 0; i < 4; i++) sim_rig_req_fini(&q[i]);
+    sim_rig_close(&r);
 }
 
 QR_TEST(engine_times_of_a_request_follow_the_virtual_clock)
 {
     struct rig r;
     struct rig_req q[2];
-    rig_open(&r, &(struct rig_conf){.block_size = 16,
-                                    .n_blocks = 64,
-                                    .max_num_seqs = 1,
-                                    .budget = 256,
-                                    .max_model_len = 512,
-                                    .n_vocab = VOCAB});
+    sim_rig_open(&r, &(struct rig_conf){.block_size = 16,
+                                        .n_blocks = 64,
+                                        .max_num_seqs = 1,
+                                        .budget = 256,
+                                        .max_model_len = 512,
+                                        .n_vocab = VOCAB});
     r.clock.ns = 1000;
-    rig_req_init(&q[0], 1, 16, 2, VOCAB);
-    rig_req_init(&q[1], 2, 16, 1, VOCAB);
+    sim_rig_req_init(&q[0], 1, 16, 2, VOCAB);
+    sim_rig_req_init(&q[1], 2, 16, 1, VOCAB);
     qr_req_id a = submit(&r, &q[0]), b = submit(&r, &q[1]);
     uint64_t a_ns = 0;
     while (step(&r) == QR_OK)
@@ -510,8 +519,8 @@ QR_TEST(engine_times_of_a_request_follow_the_virtual_clock)
             if (ev.id == a) a_ns = ev.now_ns;
             if (ev.id == b) assert_int_equal(ev.scheduled_ns, a_ns); // when the only slot was free
         }
-    for (int i = 0; i < 2; i++) rig_req_fini(&q[i]);
-    rig_close(&r);
+    for (int i = 0; i < 2; i++) sim_rig_req_fini(&q[i]);
+    sim_rig_close(&r);
 }
 
 struct client {
@@ -527,11 +536,11 @@ static void *client_run(void *arg)
     for (int i = 0; i < c->n; i++) {
         struct rig_req q;
         qr_req_id id = 0;
-        rig_req_init(&q, c->seed + (uint64_t)i, 1 + (int32_t)(qr_rand_u64(c->seed, 0, (uint64_t)i) % 60), 12,
-                     VOCAB);
+        sim_rig_req_init(&q, c->seed + (uint64_t)i, 1 + (int32_t)(qr_rand_u64(c->seed, 0, (uint64_t)i) % 60),
+                         12, VOCAB);
         while (qr_engine_submit(c->r->engine, &q.req, &id, NULL) == QR_AGAIN) sched_yield();
         if (i % 3 == 0) qr_engine_cancel(c->r->engine, id, -1, -1, false);
-        rig_req_fini(&q);
+        sim_rig_req_fini(&q);
     }
     return NULL;
 }
@@ -543,14 +552,14 @@ QR_TEST(engine_thread_loses_no_event_when_its_reader_is_slow)
     struct rig r;
     struct client c[CLIENTS];
     qr_log_set_level(QR_LOG_WARN);
-    rig_open(&r, &(struct rig_conf){.block_size = 16,
-                                    .n_blocks = 24,
-                                    .max_num_seqs = 6,
-                                    .budget = 64,
-                                    .max_model_len = 128,
-                                    .n_vocab = VOCAB,
-                                    .outbox = 8,
-                                    .wall = true});
+    sim_rig_open(&r, &(struct rig_conf){.block_size = 16,
+                                        .n_blocks = 24,
+                                        .max_num_seqs = 6,
+                                        .budget = 64,
+                                        .max_model_len = 128,
+                                        .n_vocab = VOCAB,
+                                        .outbox = 8,
+                                        .wall = true});
     assert_int_equal(qr_engine_start(r.engine), QR_OK);
     for (int i = 0; i < CLIENTS; i++) {
         c[i] = (struct client){.r = &r, .n = EACH, .seed = 1000u * (unsigned)i};
@@ -575,7 +584,7 @@ QR_TEST(engine_thread_loses_no_event_when_its_reader_is_slow)
     while (s.n_running + s.n_waiting > 0);
     assert_int_equal(s.n_requests, CLIENTS * EACH);
     assert_int_equal(s.n_generated_tokens, n_tokens);
-    rig_close(&r);
+    sim_rig_close(&r);
     qr_log_set_level(QR_LOG_INFO);
 }
 
@@ -585,17 +594,17 @@ QR_TEST(engine_free_with_live_requests_closes_their_slots)
     struct rig_req q;
     size_t live =
         qr_mem_live_bytes(QR_MEM_REQ) + qr_mem_live_bytes(QR_MEM_EXEC) + qr_mem_live_bytes(QR_MEM_SCHED);
-    rig_open(&r, &(struct rig_conf){.block_size = 16,
-                                    .n_blocks = 64,
-                                    .max_num_seqs = 2,
-                                    .budget = 64,
-                                    .max_model_len = 512,
-                                    .n_vocab = VOCAB});
-    rig_req_init(&q, 1, 100, 300, VOCAB);
+    sim_rig_open(&r, &(struct rig_conf){.block_size = 16,
+                                        .n_blocks = 64,
+                                        .max_num_seqs = 2,
+                                        .budget = 64,
+                                        .max_model_len = 512,
+                                        .n_vocab = VOCAB});
+    sim_rig_req_init(&q, 1, 100, 300, VOCAB);
     for (int i = 0; i < 5; i++) submit(&r, &q);
     for (int i = 0; i < 4; i++) assert_int_equal(step(&r), QR_OK);
     submit(&r, &q); // still in the inbox
-    rig_req_fini(&q);
+    sim_rig_req_fini(&q);
     qr_engine_free(&r.engine);
     assert_int_equal(r.spy.n_open, 0);
     r.spy.face.ops->close(&r.spy.face);
@@ -650,20 +659,20 @@ QR_TEST(engine_wastes_less_than_four_percent_on_sharegpt_lengths)
     int n = 0, n_lines = 0;
     char line[128];
     if (!f || !fgets(line, sizeof line, f)) QR_SKIP("no ShareGPT lengths");
-    rig_open(&r, &(struct rig_conf){.block_size = 16,
-                                    .n_blocks = 8192,
-                                    .max_num_seqs = 64,
-                                    .budget = 512,
-                                    .max_model_len = 2048,
-                                    .n_vocab = VOCAB,
-                                    .outbox = 8192});
+    sim_rig_open(&r, &(struct rig_conf){.block_size = 16,
+                                        .n_blocks = 8192,
+                                        .max_num_seqs = 64,
+                                        .budget = 512,
+                                        .max_model_len = 2048,
+                                        .n_vocab = VOCAB,
+                                        .outbox = 8192});
     while (n < 64 && fgets(line, sizeof line, f)) {
         int32_t n_in = 0, n_out = 0;
         if (n_lines++ % 41 || sscanf(strchr(line, ',') + 1, "%d,%d", &n_in, &n_out) != 2) continue;
         struct rig_req q;
-        rig_req_init(&q, (uint64_t)n++, n_in, n_out, VOCAB);
+        sim_rig_req_init(&q, (uint64_t)n++, n_in, n_out, VOCAB);
         submit(&r, &q);
-        rig_req_fini(&q);
+        sim_rig_req_fini(&q);
     }
     pclose(f);
     assert_int_equal(n, 64);
@@ -675,5 +684,5 @@ QR_TEST(engine_wastes_less_than_four_percent_on_sharegpt_lengths)
     double waste = (double)s.waste_slots / (double)s.waste_of_slots;
     printf("waste at blocks of 16 on 64 ShareGPT lengths: %.2f %%\n", 100 * waste);
     assert_true(waste > 0 && waste < 0.04);
-    rig_close(&r);
+    sim_rig_close(&r);
 }

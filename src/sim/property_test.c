@@ -92,7 +92,7 @@ static void submit(struct world *w)
     struct tracked *t = &w->reqs[w->n_reqs++];
     int32_t n_prompt = draw(w, 1, c->max_model_len / 2), max_tokens = draw(w, 0, c->max_model_len / 2);
     if (draw(w, 0, 3) == 0) n_prompt = draw(w, 1, 4);
-    rig_req_init(&t->q, w->seed * 1000 + (uint64_t)w->n_reqs, n_prompt, max_tokens, c->n_vocab);
+    sim_rig_req_init(&t->q, w->seed * 1000 + (uint64_t)w->n_reqs, n_prompt, max_tokens, c->n_vocab);
     struct qr_req *q = &t->q.req;
     q->n_choices = draw(w, 0, 2) == 0 ? draw(w, 1, 4) : 1;
     q->priority = draw(w, 0, 9) == 0 ? draw(w, -2, 2) : 0;
@@ -167,7 +167,7 @@ static void judge(struct world *w, const struct tracked *t)
         const struct choice_seen *s = &t->seen[c];
         if (!t->accepted) continue;
         EXPECT(s->finished != s->quiet);
-        struct rig_text right = rig_solo(&t->q, c, w->rig.conf.n_vocab);
+        struct rig_text right = sim_rig_solo(&t->q, c, w->rig.conf.n_vocab);
         EXPECT(s->n_tokens <= right.n &&
                memcmp(s->tokens, right.tokens, (size_t)s->n_tokens * sizeof(int32_t)) == 0);
         if (s->finished && s->finish != QR_FINISH_ABORT && s->finish != QR_FINISH_ERROR) {
@@ -178,7 +178,7 @@ static void judge(struct world *w, const struct tracked *t)
         }
         EXPECT(s->finish != QR_FINISH_ABORT || s->aborted);
         EXPECT(s->finish != QR_FINISH_ERROR || w->faults);
-        rig_text_fini(&right);
+        sim_rig_text_fini(&right);
     }
 }
 
@@ -189,7 +189,7 @@ static uint64_t run_world(struct world *w, uint64_t seed, int32_t n_ops, bool ju
     w->seed = running_seed = seed;
     w->faults = seed % 3 == 0;
     struct rig_conf c = draw_conf(w);
-    rig_open(&w->rig, &c);
+    sim_rig_open(&w->rig, &c);
     int32_t p_submit = draw(w, 5, 40), p_cancel = draw(w, 0, 1) ? 0 : draw(w, 1, 10);
     for (int32_t i = 0; i < n_ops; i++) {
         int32_t p = draw(w, 0, 99);
@@ -213,10 +213,10 @@ static uint64_t run_world(struct world *w, uint64_t seed, int32_t n_ops, bool ju
         for (int32_t i = 0; i < w->n_reqs; i++) judge(w, &w->reqs[i]);
     for (int32_t i = 0; i < w->n_reqs; i++) {
         for (int32_t k = 0; k < 4; k++) qr_free(w->reqs[i].seen[k].tokens);
-        rig_req_fini(&w->reqs[i].q);
+        sim_rig_req_fini(&w->reqs[i].q);
     }
     uint64_t hash = w->rig.spy.batch_hash;
-    rig_close(&w->rig);
+    sim_rig_close(&w->rig);
     return hash;
 }
 

@@ -1,7 +1,7 @@
 /* What the tests of this room share: an engine over a watched simulator, and a naive loop that says what is right.
  *
  * Owns: the clock, the executor, the engine of one test. Refuses to know: which property is tested.
- * Threads: the test's. Lifetime: rig_open to rig_close. */
+ * Threads: the test's. Lifetime: sim_rig_open to sim_rig_close. */
 #ifndef QR_SIM_RIG_INTERNAL_H
 #define QR_SIM_RIG_INTERNAL_H
 
@@ -38,8 +38,8 @@ struct rig {
     struct qr_engine *engine;
 };
 
-void rig_open(struct rig *r, const struct rig_conf *conf);
-void rig_close(struct rig *r); // asserts that nothing is left: blocks, slots, requests
+void sim_rig_open(struct rig *r, const struct rig_conf *conf);
+void sim_rig_close(struct rig *r); // asserts that nothing is left: blocks, slots, requests
 
 // A request whose arrays live in the record. Prompt ids are a pure function of the seed.
 struct rig_req {
@@ -47,8 +47,8 @@ struct rig_req {
     int32_t eos[1], stop[1];
     int32_t *prompt;
 };
-void rig_req_init(struct rig_req *q, uint64_t seed, int32_t n_prompt, int32_t max_tokens, int32_t n_vocab);
-void rig_req_fini(struct rig_req *q);
+void sim_rig_req_init(struct rig_req *q, uint64_t seed, int32_t n_prompt, int32_t max_tokens, int32_t n_vocab);
+void sim_rig_req_fini(struct rig_req *q);
 
 struct rig_text { // what one choice of a request says
     int32_t *tokens;
@@ -57,7 +57,7 @@ struct rig_text { // what one choice of a request says
     enum qr_finish finish;
 };
 // The right answer, by a loop that knows no scheduler: the whole prompt at once, then token by token, blocks in order.
-struct rig_text rig_solo(const struct rig_req *q, int32_t choice, int32_t n_vocab);
-void rig_text_fini(struct rig_text *t);
+struct rig_text sim_rig_solo(const struct rig_req *q, int32_t choice, int32_t n_vocab);
+void sim_rig_text_fini(struct rig_text *t);
 
 #endif

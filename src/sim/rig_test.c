@@ -60,7 +60,7 @@ static void spy_close(struct qr_exec *x)
 static const struct qr_exec_ops spy_ops = {spy_info,   spy_seq_open, spy_seq_close,
                                            spy_submit, spy_wait,     spy_close};
 
-void rig_open(struct rig *r, const struct rig_conf *conf)
+void sim_rig_open(struct rig *r, const struct rig_conf *conf)
 {
     memset(r, 0, sizeof *r);
     r->conf = *conf;
@@ -87,7 +87,7 @@ void rig_open(struct rig *r, const struct rig_conf *conf)
     assert_int_equal(qr_engine_new(&ec, &r->spy.face, &r->engine, NULL), QR_OK);
 }
 
-void rig_close(struct rig *r)
+void sim_rig_close(struct rig *r)
 {
     struct qr_snapshot s;
     qr_engine_snapshot(r->engine, &s);
@@ -99,7 +99,7 @@ void rig_close(struct rig *r)
     r->spy.face.ops->close(&r->spy.face);
 }
 
-void rig_req_init(struct rig_req *q, uint64_t seed, int32_t n_prompt, int32_t max_tokens, int32_t n_vocab)
+void sim_rig_req_init(struct rig_req *q, uint64_t seed, int32_t n_prompt, int32_t max_tokens, int32_t n_vocab)
 {
     memset(q, 0, sizeof *q);
     q->prompt = qr_malloc(QR_MEM_MISC, (size_t)n_prompt * sizeof *q->prompt);
@@ -111,7 +111,7 @@ void rig_req_init(struct rig_req *q, uint64_t seed, int32_t n_prompt, int32_t ma
         .seed = seed, .max_tokens = max_tokens, .n_logprobs = -1, .n_prompt_logprobs = -1};
 }
 
-void rig_req_fini(struct rig_req *q)
+void sim_rig_req_fini(struct rig_req *q)
 {
     qr_free(q->prompt);
     q->prompt = NULL;
@@ -137,7 +137,7 @@ static void naive_step(struct qr_exec *x, const int32_t *ids, int32_t pos0, int3
     qr_free(mem);
 }
 
-struct rig_text rig_solo(const struct rig_req *q, int32_t choice, int32_t n_vocab)
+struct rig_text sim_rig_solo(const struct rig_req *q, int32_t choice, int32_t n_vocab)
 {
     const struct qr_sampling *s = &q->req.sampling;
     int32_t n_prompt = q->req.n_prompt, all = n_prompt + s->max_tokens;
@@ -178,7 +178,7 @@ struct rig_text rig_solo(const struct rig_req *q, int32_t choice, int32_t n_voca
     return t;
 }
 
-void rig_text_fini(struct rig_text *t)
+void sim_rig_text_fini(struct rig_text *t)
 {
     qr_free(t->tokens);
     qr_free(t->scores);
