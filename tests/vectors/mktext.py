@@ -105,11 +105,11 @@ def write_templates():
         for name, case in CASES.items():
             o.write(name + "\t" + json.dumps(variables(case), ensure_ascii=False) + "\n")
     with open(HERE + "/templates.txt", "w") as o:
-        o.write("# file | for each case: bytes:FNV-1a of the rendered text, or ! where rendering fails\n")
-        for f in sorted(os.listdir(folder)):
-            if not f.endswith(".jinja"):
-                continue
-            source, cells = open(f"{folder}/{f}", encoding="utf-8").read(), []
+        o.write("# file (@: beside this one) | for each case: bytes:FNV-1a of the rendered text, or ! where rendering fails\n")
+        own = field(GGUFReader(MODEL), "tokenizer.chat_template")
+        open(HERE + "/smollm2.jinja", "w", encoding="utf-8").write(own)
+        for f in ["@smollm2.jinja"] + sorted(f for f in os.listdir(folder) if f.endswith(".jinja")):
+            source, cells = own if f[0] == "@" else open(f"{folder}/{f}", encoding="utf-8").read(), []
             for name, case in CASES.items():
                 try:
                     b = render(source, case).encode()
