@@ -22,7 +22,7 @@ static bool put(uint8_t *panel, int k, int lane, enum qr_qtype type, const void 
             unsigned lo = p[64 * h + 32 * (r & 1) + j] >> (r >> 1) * 4 & 15;
             unsigned hi = p[128 + 32 * h + j] >> 2 * r & 3;
             struct qr_i6sub *sub = &rec->q[i / 16];
-            pack_nibble_put(sub->lo, i % 16, lane, lo);
+            sub->lo[i % 16 / 8][lane][i % 4] |= (uint8_t)(lo << i / 4 % 2 * 4);
             sub->hi[lane][i % 4] |= (uint8_t)(hi << i % 16 / 4 * 2);
         }
     }

@@ -7,11 +7,10 @@
 #include "kern/half.h"
 #include "kern/pack/pack_internal.h"
 
-// Value i of a block as an integer.
-static int value(enum qr_qtype type, const uint8_t *p, int i)
+// Value i of a block of Q5_0 (kern/quant/q5_0.c).
+static int fives(const uint8_t *p, int i)
 {
-    if (type == QR_Q_Q8_0) return (int8_t)p[2 + i];
-    return ((p[6 + i % 16] >> i / 16 * 4 & 15) | (p[2 + i / 8] >> i % 8 & 1) << 4) - 16; // kern/quant/q5_0.c
+    return ((p[6 + i % 16] >> i / 16 * 4 & 15) | (p[2 + i / 8] >> i % 8 & 1) << 4) - 16;
 }
 
 static bool put(uint8_t *panel, int k, int lane, enum qr_qtype type, const void *row)
@@ -21,7 +20,11 @@ static bool put(uint8_t *panel, int k, int lane, enum qr_qtype type, const void 
     if (type != QR_Q_Q8_0 && type != QR_Q_Q5_0) return false;
     for (int g = 0; g < k / 32; g++, rec++, p += type == QR_Q_Q8_0 ? 34 : 22) {
         rec->d[lane] = qr_load_u16(p);
-        for (int i = 0; i < 32; i++) rec->q[i / 4][lane][i % 4] = (int8_t)value(type, p, i);
+        if (type == QR_Q_Q8_0) {
+            for (int i = 0; i < 8; i++) memcpy(rec->q[i][lane], p + 2 + 4 * i, 4);
+            continue;
+        }
+        for (int i = 0; i < 32; i++) rec->q[i / 4][lane][i % 4] = (int8_t)fives(p, i);
     }
     return true;
 }

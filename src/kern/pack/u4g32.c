@@ -5,8 +5,6 @@
  *   | [lane] | low: k 0-3       | low: k 8-11     | low: k 16-19    | low: k 24-27    |
  *   |        | high: k 4-7      | high: k 12-15   | high: k 20-23   | high: k 28-31   |
  */
-#include <string.h>
-
 #include "kern/half.h"
 #include "kern/pack/pack_internal.h"
 
@@ -17,7 +15,7 @@ static bool put(uint8_t *panel, int k, int lane, enum qr_qtype type, const void 
     if (type != QR_Q_Q4_0) return false;
     for (int g = 0; g < k / 32; g++, p += 18, rec++) {
         rec->d[lane] = qr_load_u16(p);
-        for (int i = 0; i < 32; i++) pack_nibble_put(rec->q, i, lane, p[2 + i % 16] >> i / 16 * 4 & 15);
+        pack_nibbles_split(rec->q, lane, p + 2);
     }
     return true;
 }

@@ -16,7 +16,7 @@ static bool put(uint8_t *panel, int k, int lane, enum qr_qtype type, const void 
     for (int g = 0; g < k / 32; g++, p += 20, rec++) {
         rec->d[lane] = qr_load_u16(p);
         rec->m[lane] = qr_load_u16(p + 2);
-        for (int i = 0; i < 32; i++) pack_nibble_put(rec->q, i, lane, p[4 + i % 16] >> i / 16 * 4 & 15);
+        pack_nibbles_split(rec->q, lane, p + 4);
     }
     return true;
 }

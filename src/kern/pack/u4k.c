@@ -20,7 +20,10 @@ static bool put(uint8_t *panel, int k, int lane, enum qr_qtype type, const void 
         for (int sub = 0; sub < 8; sub++) {
             qr_k_scale_min(p + 4, sub, &rec->sc[sub][lane], &rec->mn[sub][lane]);
             const uint8_t *q = p + 16 + 32 * (sub / 2);
-            for (int i = 0; i < 32; i++) pack_nibble_put(rec->q[sub], i, lane, q[i] >> sub % 2 * 4 & 15);
+            int shift = sub % 2 * 4;
+            for (int i = 0; i < 4; i++)
+                pack_nibbles_put(rec->q[sub], i, lane, pack_load4(q + 8 * i) >> shift,
+                                 pack_load4(q + 8 * i + 4) >> shift);
         }
     }
     return true;
