@@ -95,15 +95,18 @@ QR_TEST(lib_answers_do_not_depend_on_company)
     assert_int_equal(s.n_finished_length, 2 * N);
     qr_lib_close(&lib);
 
-    // On one thread, with other blocks and smaller steps.
-    conf.n_threads = 1, conf.block_size = 32, conf.max_num_batched_tokens = 64;
-    lib = ask_open_lib("tiny", &conf);
-    for (uint64_t i = 0; i < N; i += 5) {
-        mixed_ask(one, i);
-        ask_serve(lib, one, 1);
-        assert_same(&many[i], one);
+    // On other numbers of threads, with other blocks and smaller steps.
+    for (int threads = 1; threads <= 3; threads++) {
+        conf.n_threads = threads, conf.block_size = 16 << threads,
+        conf.max_num_batched_tokens = 62 + threads * 2;
+        lib = ask_open_lib("tiny", &conf);
+        for (uint64_t i = (uint64_t)threads; i < N; i += 7) {
+            mixed_ask(one, i);
+            ask_serve(lib, one, 1);
+            assert_same(&many[i], one);
+        }
+        qr_lib_close(&lib);
     }
-    qr_lib_close(&lib);
     free(many);
     free(one);
 }
