@@ -106,18 +106,14 @@ SIMD_INLINE vi madd(vi a, vi b)
 {
     return _mm512_madd_epi16(a, b);
 }
-SIMD_INLINE vi even16(vi a)
+SIMD_INLINE vi abs8(vi a)
 {
-    return _mm512_srai_epi16(_mm512_slli_epi16(a, 8), 8);
+    return _mm512_abs_epi8(a);
 }
-SIMD_INLINE vi odd16(vi a)
+// x where w >= 0, -x elsewhere.
+SIMD_INLINE vi sign8(vi x, vi w)
 {
-    return _mm512_srai_epi16(a, 8);
-}
-// AVX-512 has no vpsignb: even and odd bytes are widened instead.
-SIMD_INLINE vi dot_i8_quad(vi w, vi x)
-{
-    return vi_add(madd(even16(w), even16(x)), madd(odd16(w), odd16(x)));
+    return _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(w), vi_zero(), x);
 }
 #else
 SIMD_INLINE vi maddubs(vi u8, vi i8)
@@ -132,12 +128,20 @@ SIMD_INLINE vi madd(vi a, vi b)
 {
     return _mm256_madd_epi16(a, b);
 }
+SIMD_INLINE vi abs8(vi a)
+{
+    return _mm256_abs_epi8(a);
+}
+SIMD_INLINE vi sign8(vi x, vi w)
+{
+    return _mm256_sign_epi8(x, w);
+}
+#endif
 // |w| <= 128 as unsigned, its sign moved to x, whose least value is -127: a pair stays below 2^15.
 SIMD_INLINE vi dot_i8_quad(vi w, vi x)
 {
-    return madd(maddubs(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)), vi_set1(0x00010001));
+    return madd(maddubs(abs8(w), sign8(x, w)), vi_set1(0x00010001));
 }
-#endif
 // Eight pairs of at most 2 * 15 * 127 stay below 2^15 together: one widening serves the group.
 SIMD_INLINE vi dot_u4(const vi *w, const int8_t *x)
 {
