@@ -12,15 +12,13 @@
 #include "kern/tmpl/gemm_unpack_tmpl.h"
 
 #define FOR_ROWS(r, n) GEMM_UNROLL(8) for (int r = 0; r < (n); r++)
-#define FOR_PANELS(p, n) GEMM_UNROLL(4) for (int p = 0; p < (n); p++)
 #define FOR_HALVES(h) GEMM_UNROLL(2) for (int h = 0; h < HALVES; h++)
-#define ROWS_MAX 8   // of a tile; 4 where registers have 8 lanes
-#define PANELS_MAX 4 // that a single row takes at once, so that its sums hide the latency of fma
+#define ROWS_MAX 8 // of a tile; 4 where registers have 8 lanes
 
 // What a micro-kernel reads.
 struct operands {
-    const uint8_t *w[PANELS_MAX]; // panels: float32 [k][16] or bf16 [k / 2][16][2]
-    const uint8_t *x[ROWS_MAX];   // rows: float32 or bf16
+    const uint8_t *w;           // a panel: float32 [k][16] or bf16 [k / 2][16][2]
+    const uint8_t *x[ROWS_MAX]; // rows: float32 or bf16
     int k;
 };
 
@@ -49,102 +47,92 @@ SIMD_INLINE void acts_pair(const uint8_t *x, int k, const bool bf16, vf out[2])
     }
 }
 
-// R rows by P panels (constants) of sums over k.
-SIMD_INLINE void micro_f(const struct operands *o, const int R, const int P, const bool w_bf16,
-                         const bool x_bf16, vf acc[ROWS_MAX][PANELS_MAX][HALVES])
+// R rows (a constant) of sums over k.
+SIMD_INLINE void micro_f(const struct operands *o, const int R, const bool w_bf16, const bool x_bf16,
+                         vf acc[ROWS_MAX][HALVES])
 {
     int i = 0;
-    FOR_ROWS(r, R) FOR_PANELS(p, P) FOR_HALVES(h) acc[r][p][h] = vf_zero();
+    FOR_ROWS(r, R) FOR_HALVES(h) acc[r][h] = vf_zero();
     for (; i + 2 <= o->k; i += 2) {
-        vf w[PANELS_MAX][HALVES][2], x[2];
-        FOR_PANELS(p, P) FOR_HALVES(h) weights_pair(o->w[p], i, h, w_bf16, w[p][h]);
+        vf w[HALVES][2], x[2];
+        FOR_HALVES(h) weights_pair(o->w, i, h, w_bf16, w[h]);
         FOR_ROWS(r, R)
         {
             acts_pair(o->x[r], i, x_bf16, x);
-            FOR_PANELS(p, P) FOR_HALVES(h) acc[r][p][h] = vf_fma(x[0], w[p][h][0], acc[r][p][h]);
-            FOR_PANELS(p, P) FOR_HALVES(h) acc[r][p][h] = vf_fma(x[1], w[p][h][1], acc[r][p][h]);
+            FOR_HALVES(h) acc[r][h] = vf_fma(x[0], w[h][0], acc[r][h]);
+            FOR_HALVES(h) acc[r][h] = vf_fma(x[1], w[h][1], acc[r][h]);
         }
     }
     if (i == o->k) return;
     // The last of an odd k: a float32 has no neighbour to read, a bf16 has its padding.
-    FOR_ROWS(r, R) FOR_PANELS(p, P) FOR_HALVES(h)
+    FOR_ROWS(r, R) FOR_HALVES(h)
     {
         vf w[2], x[2];
         if (w_bf16)
-            weights_pair(o->w[p], i, h, true, w);
+            weights_pair(o->w, i, h, true, w);
         else
-            w[0] = vf_load((const float *)o->w[p] + 16 * (size_t)i + h * VL);
+            w[0] = vf_load((const float *)o->w + 16 * (size_t)i + h * VL);
         if (x_bf16)
             acts_pair(o->x[r], i, true, x);
         else
             x[0] = vf_set1(((const float *)o->x[r])[i]);
-        acc[r][p][h] = vf_fma(x[0], w[0], acc[r][p][h]);
+        acc[r][h] = vf_fma(x[0], w[0], acc[r][h]);
     }
 }
 
-// One tile: R rows from r0, P panels from `panel`.
-#define TILE_F(R, P, w_bf16, x_bf16)                                                                         \
-    static void tile_##R##x##P##_##w_bf16##x_bf16(const struct qr_gemm *g, struct operands *o, int panel,    \
-                                                  int r0)                                                    \
+// One tile: R rows from r0.
+#define TILE_F(R, w_bf16, x_bf16)                                                                            \
+    static void tile_##R##_##w_bf16##x_bf16(const struct qr_gemm *g, struct operands *o, int panel, int r0)  \
     {                                                                                                        \
-        vf acc[ROWS_MAX][PANELS_MAX][HALVES];                                                                \
+        vf acc[ROWS_MAX][HALVES];                                                                            \
         FOR_ROWS(r, R) o->x[r] = g->acts->a + (size_t)(r0 + r) * g->acts->row_bytes;                         \
-        micro_f(o, R, P, w_bf16, x_bf16, acc);                                                               \
-        FOR_ROWS(r, R) FOR_PANELS(p, P) FOR_HALVES(h) gemm_put(g, r0 + r, panel + p, h, acc[r][p][h]);       \
+        micro_f(o, R, w_bf16, x_bf16, acc);                                                                  \
+        FOR_ROWS(r, R) FOR_HALVES(h) gemm_put(g, r0 + r, panel, h, acc[r][h]);                               \
     }
 
 // All rows against one panel, for a pair of operand types.
 #if VL == 16
-#define TILE_8(w_bf16, x_bf16) TILE_F(8, 1, w_bf16, x_bf16)
+#define TILE_8(w_bf16, x_bf16) TILE_F(8, w_bf16, x_bf16)
 #define CALL_8(w_bf16, x_bf16)                                                                               \
-    for (; m - r >= 8; r += 8) tile_8x1_##w_bf16##x_bf16(g, o, panel, r);
+    for (; m - r >= 8; r += 8) tile_8_##w_bf16##x_bf16(g, o, panel, r);
 #else
 #define TILE_8(w_bf16, x_bf16)
 #define CALL_8(w_bf16, x_bf16)
 #endif
 #define TILES_F(w_bf16, x_bf16)                                                                              \
-    TILE_F(1, 1, w_bf16, x_bf16)                                                                             \
-    TILE_F(2, 1, w_bf16, x_bf16)                                                                             \
-    TILE_F(4, 1, w_bf16, x_bf16)                                                                             \
+    TILE_F(1, w_bf16, x_bf16)                                                                                \
+    TILE_F(2, w_bf16, x_bf16)                                                                                \
+    TILE_F(4, w_bf16, x_bf16)                                                                                \
     TILE_8(w_bf16, x_bf16)                                                                                   \
     static void rows_##w_bf16##x_bf16(const struct qr_gemm *g, struct operands *o, int panel)                \
     {                                                                                                        \
         int r = 0, m = g->acts->m;                                                                           \
         CALL_8(w_bf16, x_bf16)                                                                               \
-        for (; m - r >= 4; r += 4) tile_4x1_##w_bf16##x_bf16(g, o, panel, r);                                \
-        for (; m - r >= 2; r += 2) tile_2x1_##w_bf16##x_bf16(g, o, panel, r);                                \
-        for (; m - r >= 1; r += 1) tile_1x1_##w_bf16##x_bf16(g, o, panel, r);                                \
+        for (; m - r >= 4; r += 4) tile_4_##w_bf16##x_bf16(g, o, panel, r);                                  \
+        for (; m - r >= 2; r += 2) tile_2_##w_bf16##x_bf16(g, o, panel, r);                                  \
+        for (; m - r >= 1; r += 1) tile_1_##w_bf16##x_bf16(g, o, panel, r);                                  \
     }
 TILES_F(0, 0)
 TILES_F(1, 0)
 TILES_F(0, 1)
 TILES_F(1, 1)
-TILE_F(1, 4, 0, 0)
-TILE_F(1, 4, 1, 0)
-TILE_F(1, 4, 1, 1)
 
 typedef void rows_fn(const struct qr_gemm *g, struct operands *o, int panel);
-typedef void tile_fn(const struct qr_gemm *g, struct operands *o, int panel, int r0);
 
-// Panels that are read as they are.
-static void gemm_direct(const struct qr_gemm *g, rows_fn *rows, tile_fn *one_row)
+// Panels that are read as they are, one after the other even for a single row: one stream is read faster than
+// several, by more than the latency of fma costs.
+static void gemm_direct(const struct qr_gemm *g, rows_fn *rows)
 {
     struct operands o = {.k = g->w->k};
-    int p = g->panel0;
-    const uint8_t *data = g->w->data;
-    for (; g->acts->m == 1 && p + PANELS_MAX <= g->panel1; p += PANELS_MAX) {
-        for (int i = 0; i < PANELS_MAX; i++) o.w[i] = data + (size_t)(p + i) * g->w->panel_bytes;
-        one_row(g, &o, p, 0);
-    }
-    for (; p < g->panel1; p++) {
-        o.w[0] = data + (size_t)p * g->w->panel_bytes;
+    for (int p = g->panel0; p < g->panel1; p++) {
+        o.w = g->w->data + (size_t)p * g->w->panel_bytes;
         rows(g, &o, p);
     }
 }
 
 static void gemm_unpacked(const struct qr_gemm *g, unpack_fn *unpack, rows_fn *rows)
 {
-    struct operands o = {.w = {g->scratch}, .k = g->w->k};
+    struct operands o = {.w = g->scratch, .k = g->w->k};
     for (int p = g->panel0; p < g->panel1; p++) {
         unpack(g->w->data + (size_t)p * g->w->panel_bytes, g->w->k, g->scratch);
         rows(g, &o, p);
@@ -158,9 +146,9 @@ UNPACK_ALL(EMIT_ROUND, rounded)
 void GEMM_NAME(f)(const struct qr_gemm *g)
 {
     if (g->w->fmt == QR_W_BF16)
-        gemm_direct(g, rows_10, tile_1x4_10);
+        gemm_direct(g, rows_10);
     else if (g->w->fmt == QR_W_F32)
-        gemm_direct(g, rows_00, tile_1x4_00);
+        gemm_direct(g, rows_00);
     else
         gemm_unpacked(g, exact[g->w->fmt], rows_00);
 }
@@ -169,7 +157,7 @@ void GEMM_NAME(f)(const struct qr_gemm *g)
 void GEMM_NAME(p)(const struct qr_gemm *g)
 {
     if (g->w->fmt == QR_W_BF16)
-        gemm_direct(g, rows_11, tile_1x4_11);
+        gemm_direct(g, rows_11);
     else
         gemm_unpacked(g, rounded[g->w->fmt], rows_01);
 }
