@@ -7,6 +7,7 @@
 
 typedef void norm_fn(const float *, const float *, float, int, float *);
 typedef void quant_fn(const float *, int, int8_t *, float *, int32_t *);
+typedef void rest_fn(const float *, const int8_t *, const float *, int, int, float *);
 typedef void to_bf16_fn(const float *, int, uint16_t *);
 typedef void inplace_fn(float *, const float *, int);
 typedef void binary_fn(const float *, const float *, int, float *);
@@ -114,6 +115,26 @@ static void check_quant(const struct ca_case *c)
     if (!ca_benching()) return;
     struct bench b = bench_of(c, BENCH_N);
     ca_bench(bench_quant, &b, BENCH_N * 5.0, CA_GB);
+}
+
+static void bench_rest(void *p)
+{
+    struct bench *b = p;
+    ((rest_fn *)b->c->new)(b->a, b->q, b->b, 32, b->n, b->y);
+}
+
+static void check_rest(const struct ca_case *c)
+{
+    int group = ca_below(2) ? 256 : 32, k = group * ca_below(10);
+    float *x = draw(k), *scale = draw(k / group), *y0 = room(k), *y1 = room(k);
+    int8_t *q = ca_buf((size_t)k);
+    for (int i = 0; i < k; i++) q[i] = (int8_t)(ca_below(255) - 127);
+    REF(rest_fn)(x, q, scale, group, k, y0);
+    NEW(rest_fn)(x, q, scale, group, k, y1);
+    ca_equal_f32("rest", y0, y1, (size_t)k, c->tol, 0);
+    if (!ca_benching()) return;
+    struct bench b = bench_of(c, BENCH_N);
+    ca_bench(bench_rest, &b, BENCH_N * 9.0, CA_GB);
 }
 
 static void bench_to_bf16(void *p)
@@ -242,7 +263,8 @@ void check_attn(const struct ca_case *c);
 #define CHECK_OF(fn)                                                                                         \
     _Generic((fn), norm_fn *                                                                                 \
              : check_norm, quant_fn *                                                                        \
-             : check_quant, to_bf16_fn *                                                                     \
+             : check_quant, rest_fn *                                                                        \
+             : check_rest, to_bf16_fn *                                                                      \
              : check_to_bf16, inplace_fn *                                                                   \
              : check_inplace, binary_fn *                                                                    \
              : check_binary, unary_fn *                                                                      \

@@ -46,6 +46,11 @@ void kern_quant_g256_ref(const float *x, int k, int8_t *q, float *scale, int32_t
     for (int g = 0; g < k / 32; g++) sum[g] = sum32(q + g * 32);
 }
 
+void kern_quant_rest_ref(const float *x, const int8_t *q, const float *scale, int group, int k, float *rest)
+{
+    for (int i = 0; i < k; i++) rest[i] = fmaf(-(float)q[i], scale[i / group], x[i]);
+}
+
 void kern_to_bf16_ref(const float *x, int n, uint16_t *y)
 {
     for (int i = 0; i < n; i++) y[i] = qr_bf16_of_f32(x[i]);

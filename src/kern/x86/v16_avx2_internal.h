@@ -39,6 +39,11 @@ V16 void v16_store_n(float *p, v16 a, int n)
     _mm256_maskstore_ps(p, v16_first8(n), a.lo);
     _mm256_maskstore_ps(p + 8, v16_first8(n - 8), a.hi);
 }
+V16 v16 v16_load_i8(const int8_t *p)
+{
+    return (v16){_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p))),
+                 _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(p + 8))))};
+}
 V16 v16 v16_add(v16 a, v16 b) { return (v16){_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
 V16 v16 v16_sub(v16 a, v16 b) { return (v16){_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }
 V16 v16 v16_mul(v16 a, v16 b) { return (v16){_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)}; }

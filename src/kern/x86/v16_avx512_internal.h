@@ -24,6 +24,10 @@ V16 v16 v16_load(const float *p) { return _mm512_loadu_ps(p); }
 V16 void v16_store(float *p, v16 a) { _mm512_storeu_ps(p, a); }
 V16 v16 v16_load_n(const float *p, int n) { return _mm512_maskz_loadu_ps(v16_first(n), p); }
 V16 void v16_store_n(float *p, v16 a, int n) { _mm512_mask_storeu_ps(p, v16_first(n), a); }
+V16 v16 v16_load_i8(const int8_t *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
 V16 v16 v16_add(v16 a, v16 b) { return _mm512_add_ps(a, b); }
 V16 v16 v16_sub(v16 a, v16 b) { return _mm512_sub_ps(a, b); }
 V16 v16 v16_mul(v16 a, v16 b) { return _mm512_mul_ps(a, b); }

@@ -62,6 +62,12 @@ void KERN(quant_g256)(const float *x, int k, int8_t *q, float *scale, int32_t *s
     for (int g = 0; g < k / 256; g++) scale[g] = quantise(x + g * 256, 256, q + g * 256, sum + g * 8);
 }
 
+void KERN(quant_rest)(const float *x, const int8_t *q, const float *scale, int group, int k, float *rest)
+{
+    for (int i = 0; i < k; i += 16)
+        v16_store(rest + i, v16_fnma(v16_load_i8(q + i), v16_set1(scale[i / group]), v16_load(x + i)));
+}
+
 void KERN(to_bf16)(const float *x, int n, uint16_t *y)
 {
     int i = 0;
