@@ -41,9 +41,11 @@ static void carve_acts(struct qr_forward *f, struct carver *c, struct forward_gr
         if (formats >> fmt & 1) kinds |= 1u << qr_akind_of(g->cls, (enum qr_wfmt)fmt);
     // A narrower phase needs no more than the widest; 256 more elements cover its rounding.
     for (int kind = 0; kind < QR_A_COUNT; kind++)
-        if (kinds >> kind & 1)
-            g->acts_mem[kind] =
-                carve(c, 1, qr_acts_bytes((enum qr_akind)kind, n_rows, (f->k_max + 511) / 256 * 256));
+        if (kinds >> kind & 1) {
+            size_t bytes = qr_acts_bytes((enum qr_akind)kind, n_rows, (f->k_max + 511) / 256 * 256);
+            g->acts_mem[kind] = carve(c, 1, bytes);
+            if (kind == QR_A_Q32 || kind == QR_A_Q256) g->rest_mem[kind] = carve(c, 1, bytes);
+        }
 }
 
 static void carve_all(struct qr_forward *f, struct carver *c)

@@ -23,8 +23,10 @@
 struct forward_group {
     enum qr_class cls;
     int row0, n;
-    uint8_t *acts_mem[QR_A_COUNT];               // NULL for kinds that no weight of the model needs
-    struct qr_acts acts[QR_A_COUNT];             // laid out anew for every phase's k
+    uint8_t *acts_mem[QR_A_COUNT];   // NULL for kinds that no weight of the model needs
+    uint8_t *rest_mem[QR_A_COUNT];   // the same for the second term of fine products: class D, int8 kinds
+    struct qr_acts acts[QR_A_COUNT]; // laid out anew for every phase's k
+    struct qr_acts rest[QR_A_COUNT];
     const struct qr_gemm_impl *gemm[QR_W_COUNT]; // for this step's n
 };
 

@@ -9,7 +9,8 @@
 #define ROWS_PER_TASK 4 // of row-wise work: about a microsecond a row
 #define TASKS_PER_WORKER                                                                                     \
     6 // of a product: enough that a stolen core delays little, few enough that claims cost nothing
-#define LOGIT_COLUMNS 2048 // of a task that puts logits in place
+#define FINE_BYTES (256 << 10) // of weights that a fine product reads twice
+#define LOGIT_COLUMNS 2048     // of a task that puts logits in place
 
 static int div_up(int a, int b)
 {
@@ -18,30 +19,63 @@ static int div_up(int a, int b)
 
 /* ==== Inputs of products. ==== */
 
-static unsigned kinds_of(const struct forward_group *g, const struct layers_linears *l)
+static bool is_fine(const struct forward_group *g, const struct model_linear *lin)
+{
+    enum qr_akind kind = qr_akind_of(g->cls, lin->w.fmt);
+    return lin->fine && (kind == QR_A_Q32 || kind == QR_A_Q256);
+}
+
+// Bits of the forms in which a class needs the input, and of those whose loss is wanted too.
+static unsigned kinds_of(const struct forward_group *g, const struct layers_linears *l, unsigned *fine)
 {
     unsigned kinds = 0;
-    for (int i = 0; i < l->n; i++) kinds |= 1u << qr_akind_of(g->cls, l->lin[i]->w.fmt);
+    *fine = 0;
+    for (int i = 0; i < l->n; i++) {
+        unsigned kind = 1u << qr_akind_of(g->cls, l->lin[i]->w.fmt);
+        kinds |= kind;
+        if (is_fine(g, l->lin[i])) *fine |= kind;
+    }
     return kinds;
 }
 
 static void lay_out_acts(struct qr_forward *f, const struct layers_linears *l)
 {
+    int k = l->lin[0]->w.k;
     for (int i = 0; i < f->n_groups; i++) {
         struct forward_group *g = &f->groups[i];
-        unsigned kinds = g->n > 0 ? kinds_of(g, l) : 0;
-        for (int kind = 0; kind < QR_A_COUNT; kind++)
+        unsigned fine, kinds = kinds_of(g, l, &fine);
+        for (int kind = 0; g->n > 0 && kind < QR_A_COUNT; kind++) {
             if (kinds >> kind & 1)
-                qr_acts_init(&g->acts[kind], (enum qr_akind)kind, g->n, l->lin[0]->w.k, g->acts_mem[kind]);
+                qr_acts_init(&g->acts[kind], (enum qr_akind)kind, g->n, k, g->acts_mem[kind]);
+            if (fine >> kind & 1)
+                qr_acts_init(&g->rest[kind], (enum qr_akind)kind, g->n, k, g->rest_mem[kind]);
+        }
     }
 }
 
-static void set_input(struct qr_forward *f, const struct layers_linears *l, int row, const float *x)
+// A row of floats of a worker's scratch: 0 or 1.
+static float *scratch_row(const struct qr_forward *f, int i_worker, int i)
+{
+    return (float *)forward_scratch(f, i_worker) + (size_t)i * (size_t)((f->k_max + 15) / 16 * 16);
+}
+
+// Stores x as a row of the input of products. Uses the worker's scratch row 1.
+static void set_input(struct qr_forward *f, const struct layers_linears *l, int row, const float *x,
+                      int i_worker)
 {
     const struct forward_group *g = forward_group_of(f, row);
-    unsigned kinds = kinds_of(g, l);
-    for (int kind = 0; kind < QR_A_COUNT; kind++)
-        if (kinds >> kind & 1) qr_acts_set_row(&g->acts[kind], row - g->row0, x);
+    unsigned fine, kinds = kinds_of(g, l, &fine);
+    int r = row - g->row0;
+    for (int kind = 0; kind < QR_A_COUNT; kind++) {
+        if (!(kinds >> kind & 1)) continue;
+        const struct qr_acts *a = &g->acts[kind];
+        qr_acts_set_row(a, r, x);
+        if (!(fine >> kind & 1)) continue;
+        float *rest = scratch_row(f, i_worker, 1);
+        f->kern->quant_rest(x, (const int8_t *)(a->a + (size_t)r * a->row_bytes),
+                            a->scale + (size_t)r * a->ld_scale, kind == QR_A_Q32 ? 32 : 256, a->k, rest);
+        qr_acts_set_row(&g->rest[kind], r, rest);
+    }
 }
 
 /* ==== Row-wise phases. ==== */
@@ -88,10 +122,10 @@ static void norm_task(void *arg, int i_task, int i_worker)
     const struct rows_task *t = arg;
     struct qr_forward *f = t->f;
     int d = f->m->cfg.d_model;
-    float *y = forward_scratch(f, i_worker); // (d_model)
+    float *y = scratch_row(f, i_worker, 0); // (d_model)
     for (int r = i_task * ROWS_PER_TASK; r < rows_end(t, i_task); r++) {
         f->kern->rmsnorm(f->x + (size_t)r * (size_t)d, t->weight, f->m->cfg.rms_eps, d, y);
-        set_input(f, t->next, r, y);
+        set_input(f, t->next, r, y, i_worker);
     }
 }
 
@@ -107,11 +141,11 @@ static void swiglu_task(void *arg, int i_task, int i_worker)
     const struct rows_task *t = arg;
     struct qr_forward *f = t->f;
     int n = f->m->cfg.d_ff;
-    float *y = forward_scratch(f, i_worker); // (d_ff)
+    float *y = scratch_row(f, i_worker, 0); // (d_ff)
     for (int r = i_task * ROWS_PER_TASK; r < rows_end(t, i_task); r++) {
         const float *gate = f->ffn + (size_t)r * (size_t)f->ld_ffn;
         f->kern->swiglu(gate, gate + n, n, y);
-        set_input(f, t->next, r, y);
+        set_input(f, t->next, r, y, i_worker);
     }
 }
 
@@ -148,19 +182,31 @@ static void product_task(void *arg, int i_task, int i_worker)
     while (p->spans[s].first_task > i_task) s--;
     const struct product_span *span = &p->spans[s];
     const struct qr_wmat *w = &span->lin->w;
-    struct qr_gemm g = {
-        .w = w,
-        .panel0 = (i_task - span->first_task) * span->panels_per_task,
-        .acts = &span->g->acts[qr_akind_of(span->g->cls, w->fmt)],
-        .y = span->y,
-        .ldy = (size_t)p->ldy,
-        .bias = span->lin->bias,
-        .add = p->add,
-        .scratch = forward_scratch(p->f, i_worker),
-    };
-    g.panel1 =
-        g.panel0 + span->panels_per_task < w->n_panels ? g.panel0 + span->panels_per_task : w->n_panels;
-    span->g->gemm[w->fmt]->fn(&g);
+    enum qr_akind kind = qr_akind_of(span->g->cls, w->fmt);
+    bool fine = is_fine(span->g, span->lin);
+    int from = (i_task - span->first_task) * span->panels_per_task, end = from + span->panels_per_task;
+    if (end > w->n_panels) end = w->n_panels;
+    // The second term meets the weights while they are in the second-level cache.
+    int step = fine ? 1 + (int)(FINE_BYTES / w->panel_bytes) : end - from;
+    for (int at = from; at < end; at += step) {
+        struct qr_gemm g = {
+            .w = w,
+            .panel0 = at,
+            .panel1 = at + step < end ? at + step : end,
+            .acts = &span->g->acts[kind],
+            .y = span->y,
+            .ldy = (size_t)p->ldy,
+            .bias = span->lin->bias,
+            .add = p->add,
+            .scratch = forward_scratch(p->f, i_worker),
+        };
+        span->g->gemm[w->fmt]->fn(&g);
+        if (!fine) continue;
+        g.acts = &span->g->rest[kind];
+        g.bias = NULL;
+        g.add = true;
+        span->g->gemm[w->fmt]->fn(&g);
+    }
 }
 
 static int total_panels(const struct layers_linears *l)
@@ -267,7 +313,7 @@ static void attend_task(void *arg, int i_task, int i_worker)
     // Whoever finishes the last head of a row stores the row for the product that follows: one barrier less.
     for (int r = t->row0; r < t->row0 + t->n; r++)
         if (atomic_fetch_sub_explicit(&f->heads_left[r], 1, memory_order_acq_rel) == 1)
-            set_input(f, &a->next, r, f->att + (size_t)r * (size_t)f->ld_att);
+            set_input(f, &a->next, r, f->att + (size_t)r * (size_t)f->ld_att, i_worker);
 }
 
 void layers_attention(struct qr_forward *f, int i_layer, const struct model_linear *next)
@@ -318,6 +364,7 @@ enum qr_status layers_bind_decoder(struct weights *w, struct qr_model *m, int i,
         if ((st = weights_linear(w, linears[j].lin, name, linears[j].n, linears[j].k, linears[j].bias)))
             return st;
     }
+    l->q.fine = l->k.fine = l->v.fine = l->down.fine = true;
     snprintf(name, sizeof name, "blk.%d.attn_norm.weight", i);
     if ((st = weights_vector(w, &l->attn_norm, name, c->d_model, WEIGHTS_REQUIRED))) return st;
     snprintf(name, sizeof name, "blk.%d.ffn_norm.weight", i);
@@ -346,11 +393,11 @@ static void logit_norm_task(void *arg, int i_task, int i_worker)
     const struct rows_task *t = arg;
     struct qr_forward *f = t->f;
     int d = f->m->cfg.d_model;
-    float *y = forward_scratch(f, i_worker);
+    float *y = scratch_row(f, i_worker, 0);
     for (int i = i_task * ROWS_PER_TASK; i < rows_end(t, i_task); i++) {
         f->kern->rmsnorm(f->x + (size_t)f->logit_rows[i] * (size_t)d, f->m->out_norm, f->m->cfg.rms_eps, d,
                          y);
-        set_input(f, t->next, i, y);
+        set_input(f, t->next, i, y, i_worker);
     }
 }
 

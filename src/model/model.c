@@ -18,6 +18,7 @@ static enum qr_status bind(struct weights *w, struct qr_model *m, float **rope_f
     if ((st = weights_vector(w, &m->out_norm, "output_norm.weight", c->d_model, WEIGHTS_REQUIRED))) return st;
     m->info.tied = qr_gguf_tensor(w->g, "output.weight") == NULL;
     m->head = m->info.tied ? &m->embd : &m->output;
+    m->embd.fine = m->output.fine = true;
     if (!m->info.tied &&
         (st = weights_linear(w, &m->output, "output", c->n_vocab, c->d_model, WEIGHTS_OPTIONAL)))
         return st;
