@@ -7,7 +7,8 @@
 
 void qr_detok_init(struct qr_detok *d, const struct qr_tokenizer *t, bool skip_special, bool at_start)
 {
-    *d = (struct qr_detok){.tok = t, .skip_special = skip_special, .strip_space = at_start && t->view.strip_space};
+    *d = (struct qr_detok){
+        .tok = t, .skip_special = skip_special, .strip_space = at_start && t->view.strip_space};
 }
 
 // The bytes that continue what is held. Returns how many of s were used; the rest begins a new character.

@@ -16,8 +16,15 @@ static struct qr_tokenizer *bytes_only(bool space_prefix)
         tokens[i] = (struct qr_text_span){names[i], strlen(names[i])};
         types[i] = i < 256 ? 6 : i == 256 ? 3 : 1;
     }
-    struct qr_vocab v = {.model = "llama", .n_tokens = 258, .tokens = tokens, .types = types, .scores = scores,
-                         .bos = 256, .eos = -1, .unk = -1, .add_space_prefix = space_prefix};
+    struct qr_vocab v = {.model = "llama",
+                         .n_tokens = 258,
+                         .tokens = tokens,
+                         .types = types,
+                         .scores = scores,
+                         .bos = 256,
+                         .eos = -1,
+                         .unk = -1,
+                         .add_space_prefix = space_prefix};
     struct qr_tokenizer *t;
     struct qr_error err;
     if (qr_tokenizer_from_vocab(&v, &t, &err)) fail_msg("%s", err.msg);
@@ -27,8 +34,9 @@ static struct qr_tokenizer *bytes_only(bool space_prefix)
 /* Independent decoder: Unicode's table 3-7 as (lead range, second range), maximal subparts become U+FFFD. */
 static void oracle(const uint8_t *s, size_t n, struct qr_buf *out)
 {
-    static const uint8_t rows[][5] = {{0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3}, {0xe1, 0xec, 0x80, 0xbf, 3},
-                                      {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3}, {0xf0, 0xf0, 0x90, 0xbf, 4},
+    static const uint8_t rows[][5] = {{0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},
+                                      {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3},
+                                      {0xee, 0xef, 0x80, 0xbf, 3}, {0xf0, 0xf0, 0x90, 0xbf, 4},
                                       {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4}};
     for (size_t i = 0; i < n;) {
         size_t got = 1, need = s[i] < 0x80 ? 1 : 0;
@@ -38,8 +46,10 @@ static void oracle(const uint8_t *s, size_t n, struct qr_buf *out)
             if (i + 1 < n && s[i + 1] >= rows[r][2] && s[i + 1] <= rows[r][3]) got = 2;
             while (got >= 2 && got < need && i + got < n && s[i + got] >> 6 == 2) got++;
         }
-        if (got == need) qr_buf_add(out, s + i, need);
-        else qr_buf_str(out, "\xef\xbf\xbd");
+        if (got == need)
+            qr_buf_add(out, s + i, need);
+        else
+            qr_buf_str(out, "\xef\xbf\xbd");
         i += got;
     }
 }
@@ -78,18 +88,34 @@ QR_TEST(detok_never_emits_half_a_character)
 {
     struct qr_tokenizer *t = bytes_only(false);
     static const char *const texts[] = {
-        "plain", "\xd9\x85\xd8\xb1\xd8\xad\xd8\xa8\xd8\xa7", "\xe4\xb8\xad\xe6\x96\x87", "\xf0\x9f\x91\xa8\xe2\x80\x8d\xf0\x9f\x91\xa9",
-        "\x80\x80", "\xe4\xb8", "\xe4\xb8z", "\xf0\x9f\x98", "\xf0\x9f\x98\xf0\x9f\x98\x80", "\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80",
-        "\xf5\x80", "\xe0\x80\x80", "\xef\xbf\xbd", "\xc3\xc3\xa9", "\xff\xfe\xfd",
+        "plain",
+        "\xd9\x85\xd8\xb1\xd8\xad\xd8\xa8\xd8\xa7",
+        "\xe4\xb8\xad\xe6\x96\x87",
+        "\xf0\x9f\x91\xa8\xe2\x80\x8d\xf0\x9f\x91\xa9",
+        "\x80\x80",
+        "\xe4\xb8",
+        "\xe4\xb8z",
+        "\xf0\x9f\x98",
+        "\xf0\x9f\x98\xf0\x9f\x98\x80",
+        "\xc0\xaf",
+        "\xed\xa0\x80",
+        "\xf4\x90\x80\x80",
+        "\xf5\x80",
+        "\xe0\x80\x80",
+        "\xef\xbf\xbd",
+        "\xc3\xc3\xa9",
+        "\xff\xfe\xfd",
     };
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) check(t, (const uint8_t *)texts[i], strlen(texts[i]));
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        check(t, (const uint8_t *)texts[i], strlen(texts[i]));
     qr_tokenizer_free(&t);
 }
 
 QR_TEST(detok_equals_the_whole_on_random_bytes)
 {
     struct qr_tokenizer *t = bytes_only(false);
-    static const uint8_t likely[] = {0x00, 'a', 0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf, 0xc1, 0xc2, 0xdf, 0xe0, 0xe1, 0xed, 0xef, 0xf0, 0xf1, 0xf4, 0xf5, 0xff};
+    static const uint8_t likely[] = {0x00, 'a',  0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf, 0xc1, 0xc2,
+                                     0xdf, 0xe0, 0xe1, 0xed, 0xef, 0xf0, 0xf1, 0xf4, 0xf5, 0xff};
     uint32_t seed = 99;
     for (int round = 0; round < 20000; round++) {
         uint8_t s[12];
@@ -104,7 +130,8 @@ QR_TEST(detok_equals_the_whole_on_random_bytes)
     qr_tokenizer_free(&t);
 }
 
-static void pushes(const struct qr_tokenizer *t, bool skip, bool at_start, const int32_t *ids, int n, const char *want)
+static void pushes(const struct qr_tokenizer *t, bool skip, bool at_start, const int32_t *ids, int n,
+                   const char *want)
 {
     struct qr_buf out = {0};
     struct qr_detok d;
@@ -124,7 +151,8 @@ QR_TEST(detok_leading_space_and_special_tokens)
     pushes(t, false, true, (int32_t[]){256, 257, 'a'}, 3, "<s> a");
     pushes(t, true, true, (int32_t[]){257, 257, 'a'}, 3, " a");
     pushes(t, true, true, (int32_t[]){'a', 257}, 2, "a ");
-    pushes(t, true, true, (int32_t[]){0xc3, 256, 0xa9}, 3, "\xc3\xa9"); // a token that says nothing parts nothing
+    pushes(t, true, true, (int32_t[]){0xc3, 256, 0xa9}, 3,
+           "\xc3\xa9"); // a token that says nothing parts nothing
     pushes(t, false, true, (int32_t[]){0xc3, 256, 'b'}, 3, "\xef\xbf\xbd<s>b");
     pushes(t, true, true, (int32_t[]){-1, 9999, 'a'}, 3, "a"); // ids that do not exist have no text
     qr_tokenizer_free(&t);

@@ -17,7 +17,10 @@
 struct text_rs_tok;
 struct text_rs_template;
 
-struct text_rs_message { char *text; size_t cap; };
+struct text_rs_message {
+    char *text;
+    size_t cap;
+};
 
 // The tables of a tokenizer, for as long as it lives. Entry i is arena[offs[i] .. offs[i + 1]).
 struct text_rs_view {
@@ -39,16 +42,18 @@ int text_rs_from_json(const char *json, size_t bytes, struct text_rs_tok **out, 
 void text_rs_tokenizer_free(struct text_rs_tok *t);
 void text_rs_view(const struct text_rs_tok *t, struct text_rs_view *out);
 int32_t text_rs_find(const struct text_rs_tok *t, const char *piece, size_t bytes);
-int text_rs_encode(const struct text_rs_tok *t, const char *text, size_t bytes, uint32_t flags, text_rs_sink sink,
-                   void *ctx, struct text_rs_message m); // data: n uint32_t
+int text_rs_encode(const struct text_rs_tok *t, const char *text, size_t bytes, uint32_t flags,
+                   text_rs_sink sink, void *ctx, struct text_rs_message m); // data: n uint32_t
 
-int text_rs_template_new(const char *source, size_t bytes, struct text_rs_template **out, struct text_rs_message m);
+int text_rs_template_new(const char *source, size_t bytes, struct text_rs_template **out,
+                         struct text_rs_message m);
 void text_rs_template_free(struct text_rs_template *t);
-int text_rs_template_render(const struct text_rs_template *t, const char *vars_json, size_t bytes, int64_t now,
-                            text_rs_sink sink, void *ctx, struct text_rs_message m); // data: n bytes
+int text_rs_template_render(const struct text_rs_template *t, const char *vars_json, size_t bytes,
+                            int64_t now, text_rs_sink sink, void *ctx,
+                            struct text_rs_message m); // data: n bytes
 
 // As qr_template_render at a given time (seconds since the epoch), so that a test can hold it still.
-enum qr_status text_template_render_at(const struct qr_template *t, const char *vars_json, size_t bytes, int64_t now,
-                                       struct qr_buf *out, struct qr_error *err) QR_MUST_CHECK;
+enum qr_status text_template_render_at(const struct qr_template *t, const char *vars_json, size_t bytes,
+                                       int64_t now, struct qr_buf *out, struct qr_error *err) QR_MUST_CHECK;
 
 #endif

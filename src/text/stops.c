@@ -5,8 +5,9 @@
 #include "base/assert.h"
 #include "base/mem.h"
 
-/* One Knuth-Morris-Pratt automaton a string, all fed the same bytes. `len[k]` is how much of string k's beginning
- * the text ends with; the most that any of them holds is a suffix of the text, and it is what must wait.
+/* One Knuth-Morris-Pratt automaton a string, all fed the same bytes. `len[k]` is how much of string k's
+ * beginning the text ends with; the most that any of them holds is a suffix of the text, and it is what must
+ * wait.
  *
  *     text so far   ... a n d   E N
  *     stop "END"                ^^^  len 2 of 3
@@ -36,7 +37,8 @@ static void prepare(struct stop *p)
     }
 }
 
-enum qr_status qr_stops_new(const struct qr_text_span *strings, size_t n, bool include_stop, struct qr_stops **out)
+enum qr_status qr_stops_new(const struct qr_text_span *strings, size_t n, bool include_stop,
+                            struct qr_stops **out)
 {
     if (n > QR_STOPS_MAX) return QR_EINVAL;
     size_t total = 0;

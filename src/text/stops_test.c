@@ -4,8 +4,10 @@
 #include "base/test.h"
 #include "text/text.h"
 
-// The definition, byte by byte: the first byte at which some stop string ends, the longest of those that end there.
-static int oracle(const struct qr_text_span *s, size_t n, bool include, const char *text, size_t bytes, size_t *cut)
+// The definition, byte by byte: the first byte at which some stop string ends, the longest of those that end
+// there.
+static int oracle(const struct qr_text_span *s, size_t n, bool include, const char *text, size_t bytes,
+                  size_t *cut)
 {
     for (size_t end = 1; end <= bytes; end++) {
         int best = -1;
@@ -31,7 +33,8 @@ static size_t oracle_held(const struct qr_text_span *s, size_t n, const char *te
     return most;
 }
 
-static void check(const struct qr_text_span *s, size_t n, bool include, const char *text, size_t bytes, size_t step)
+static void check(const struct qr_text_span *s, size_t n, bool include, const char *text, size_t bytes,
+                  size_t step)
 {
     struct qr_stops *stops;
     struct qr_buf out = {0};
@@ -61,11 +64,18 @@ static void check(const struct qr_text_span *s, size_t n, bool include, const ch
     qr_stops_free(&stops);
 }
 
-#define SPAN(x) {x, sizeof x - 1}
+#define SPAN(x)                                                                                              \
+    {                                                                                                        \
+        x, sizeof x - 1                                                                                      \
+    }
 
 QR_TEST(stops_known_cases)
 {
-    static const struct { struct qr_text_span stop[3]; size_t n; const char *text; } cases[] = {
+    static const struct {
+        struct qr_text_span stop[3];
+        size_t n;
+        const char *text;
+    } cases[] = {
         {{SPAN("END")}, 1, "and EN then END now"},
         {{SPAN("aab")}, 1, "aaaaab"},
         {{SPAN("abcX"), SPAN("bc")}, 2, "zabc"},

@@ -10,7 +10,8 @@ struct qr_template {
     struct text_rs_template *rs;
 };
 
-enum qr_status qr_template_new(const char *source, size_t bytes, struct qr_template **out, struct qr_error *err)
+enum qr_status qr_template_new(const char *source, size_t bytes, struct qr_template **out,
+                               struct qr_error *err)
 {
     struct text_rs_template *rs = NULL;
     int code = text_rs_template_new(source, bytes, &rs, text_message(err));
@@ -40,15 +41,15 @@ static int take_text(void *ctx, const void *data, size_t n)
     return out->failed ? QR_ENOMEM : 0;
 }
 
-enum qr_status text_template_render_at(const struct qr_template *t, const char *vars_json, size_t bytes, int64_t now,
-                                       struct qr_buf *out, struct qr_error *err)
+enum qr_status text_template_render_at(const struct qr_template *t, const char *vars_json, size_t bytes,
+                                       int64_t now, struct qr_buf *out, struct qr_error *err)
 {
     int code = text_rs_template_render(t->rs, vars_json, bytes, now, take_text, out, text_message(err));
     return code ? text_failed(err, code) : QR_OK;
 }
 
-enum qr_status qr_template_render(const struct qr_template *t, const char *vars_json, size_t bytes, struct qr_buf *out,
-                                  struct qr_error *err)
+enum qr_status qr_template_render(const struct qr_template *t, const char *vars_json, size_t bytes,
+                                  struct qr_buf *out, struct qr_error *err)
 {
     return text_template_render_at(t, vars_json, bytes, time(NULL), out, err);
 }

@@ -53,7 +53,8 @@ enum qr_status qr_tokenizer_decode(const struct qr_tokenizer *t, const int32_t *
                                    struct qr_buf *out, struct qr_error *err) QR_MUST_CHECK;
 
 int32_t qr_tokenizer_size(const struct qr_tokenizer *t);               // ids are 0 .. size-1
-struct qr_text_span qr_tokenizer_bytes(const struct qr_tokenizer *t, int32_t id); // what the id stands for, as bytes; may be part of a character
+// What the id stands for, as bytes; may be part of a character.
+struct qr_text_span qr_tokenizer_bytes(const struct qr_tokenizer *t, int32_t id);
 struct qr_text_span qr_tokenizer_piece(const struct qr_tokenizer *t, int32_t id); // its name in the vocabulary
 int32_t qr_tokenizer_find(const struct qr_tokenizer *t, const char *piece);       // -1 when there is none
 bool qr_tokenizer_is_special(const struct qr_tokenizer *t, int32_t id);

@@ -20,8 +20,10 @@ enum qr_status text_failed(struct qr_error *err, int code)
     return (enum qr_status)code;
 }
 
-// Building a vocabulary makes and drops many small objects; what they leave in the heap goes back to the system.
-static enum qr_status finish(int code, struct text_rs_tok *rs, struct qr_tokenizer **out, struct qr_error *err)
+// Building a vocabulary makes and drops many small objects; what they leave in the heap goes back to the
+// system.
+static enum qr_status finish(int code, struct text_rs_tok *rs, struct qr_tokenizer **out,
+                             struct qr_error *err)
 {
     if (code) return text_failed(err, code);
     struct qr_tokenizer *t = qr_malloc(QR_MEM_MODEL, sizeof *t);
@@ -36,14 +38,16 @@ static enum qr_status finish(int code, struct text_rs_tok *rs, struct qr_tokeniz
     return QR_OK;
 }
 
-enum qr_status qr_tokenizer_from_vocab(const struct qr_vocab *v, struct qr_tokenizer **out, struct qr_error *err)
+enum qr_status qr_tokenizer_from_vocab(const struct qr_vocab *v, struct qr_tokenizer **out,
+                                       struct qr_error *err)
 {
     struct text_rs_tok *rs = NULL;
     int code = text_rs_from_vocab(v, &rs, text_message(err));
     return finish(code, rs, out, err);
 }
 
-enum qr_status qr_tokenizer_from_json(const char *json, size_t bytes, struct qr_tokenizer **out, struct qr_error *err)
+enum qr_status qr_tokenizer_from_json(const char *json, size_t bytes, struct qr_tokenizer **out,
+                                      struct qr_error *err)
 {
     struct text_rs_tok *rs = NULL;
     int code = text_rs_from_json(json, bytes, &rs, text_message(err));
@@ -58,7 +62,10 @@ void qr_tokenizer_free(struct qr_tokenizer **t)
     *t = NULL;
 }
 
-struct ids { int32_t *data; size_t n; };
+struct ids {
+    int32_t *data;
+    size_t n;
+};
 
 static int take_ids(void *ctx, const void *data, size_t n)
 {
@@ -70,8 +77,8 @@ static int take_ids(void *ctx, const void *data, size_t n)
     return 0;
 }
 
-enum qr_status qr_tokenizer_encode(const struct qr_tokenizer *t, const char *text, size_t bytes, unsigned flags,
-                                   int32_t **ids, size_t *n, struct qr_error *err)
+enum qr_status qr_tokenizer_encode(const struct qr_tokenizer *t, const char *text, size_t bytes,
+                                   unsigned flags, int32_t **ids, size_t *n, struct qr_error *err)
 {
     struct ids got = {0};
     int code = text_rs_encode(t->rs, text, bytes, flags, take_ids, &got, text_message(err));
@@ -81,12 +88,13 @@ enum qr_status qr_tokenizer_encode(const struct qr_tokenizer *t, const char *tex
     return QR_OK;
 }
 
-enum qr_status qr_tokenizer_decode(const struct qr_tokenizer *t, const int32_t *ids, size_t n, bool skip_special,
-                                   struct qr_buf *out, struct qr_error *err)
+enum qr_status qr_tokenizer_decode(const struct qr_tokenizer *t, const int32_t *ids, size_t n,
+                                   bool skip_special, struct qr_buf *out, struct qr_error *err)
 {
     for (size_t i = 0; i < n; i++)
         if (ids[i] < 0 || (size_t)ids[i] >= t->view.n)
-            return qr_fail(err, QR_EINVAL, "token %zu: expected an id from 0 to %zu, got %d", i, t->view.n - 1, ids[i]);
+            return qr_fail(err, QR_EINVAL, "token %zu: expected an id from 0 to %zu, got %d", i,
+                           t->view.n - 1, ids[i]);
     struct qr_detok d;
     qr_detok_init(&d, t, skip_special, true);
     for (size_t i = 0; i < n; i++) qr_detok_push(&d, ids[i], out);

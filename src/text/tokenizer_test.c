@@ -17,11 +17,14 @@ static float scores[SIZE];
 
 static void put_utf8(char *s, unsigned c)
 {
-    if (c < 0x80) snprintf(s, 16, "%c", c);
-    else snprintf(s, 16, "%c%c", 0xc0 | c >> 6, 0x80 | (c & 63));
+    if (c < 0x80)
+        snprintf(s, 16, "%c", c);
+    else
+        snprintf(s, 16, "%c%c", 0xc0 | c >> 6, 0x80 | (c & 63));
 }
 
-// GPT-2's alphabet, from its own definition: printable bytes stand for themselves, the others follow from U+0100.
+// GPT-2's alphabet, from its own definition: printable bytes stand for themselves, the others follow from
+// U+0100.
 static void byte_names(void)
 {
     unsigned next = 0x100;
@@ -42,11 +45,13 @@ static void finish_tokens(void)
     for (int i = 0; i < SIZE; i++) tokens[i] = (struct qr_text_span){names[i], strlen(names[i])};
 }
 
-static const char *const merge_text[WORDS] = {"h e", "l l", "he ll", "hell o", "\xc4\xa0 w", "o r", "\xc4\xa0w or", "\xc3\xb0 \xc5\x81"};
+static const char *const merge_text[WORDS] = {"h e",        "l l", "he ll",        "hell o",
+                                              "\xc4\xa0 w", "o r", "\xc4\xa0w or", "\xc3\xb0 \xc5\x81"};
 
 static struct qr_vocab bpe_vocab(struct qr_text_span *merges)
 {
-    static const char *const words[WORDS] = {"he", "ll", "hell", "hello", "\xc4\xa0w", "or", "\xc4\xa0wor", "\xc3\xb0\xc5\x81"};
+    static const char *const words[WORDS] = {"he",        "ll", "hell",        "hello",
+                                             "\xc4\xa0w", "or", "\xc4\xa0wor", "\xc3\xb0\xc5\x81"};
     byte_names();
     for (int i = 0; i < BYTES; i++) types[i] = 1;
     for (int i = 0; i < WORDS; i++) {
@@ -57,8 +62,17 @@ static struct qr_vocab bpe_vocab(struct qr_text_span *merges)
     fill(EOS, "</s>", 3);
     fill(USER, "<u>", 4);
     finish_tokens();
-    return (struct qr_vocab){.model = "gpt2", .pre = "gpt-2", .n_tokens = SIZE, .tokens = tokens, .types = types,
-                             .n_merges = WORDS, .merges = merges, .bos = BOS, .eos = EOS, .unk = -1, .add_bos = true};
+    return (struct qr_vocab){.model = "gpt2",
+                             .pre = "gpt-2",
+                             .n_tokens = SIZE,
+                             .tokens = tokens,
+                             .types = types,
+                             .n_merges = WORDS,
+                             .merges = merges,
+                             .bos = BOS,
+                             .eos = EOS,
+                             .unk = -1,
+                             .add_bos = true};
 }
 
 static struct qr_tokenizer *bpe(void)
@@ -74,7 +88,15 @@ static struct qr_tokenizer *bpe(void)
 // SPM: bytes 0..255 as <0xNN>, then pieces with scores, then the specials.
 static struct qr_tokenizer *spm(void)
 {
-    static const char *const words[WORDS] = {"\xe2\x96\x81", "a", "b", "\xe2\x96\x81""a", "ab", "aa", "\xe2\x96\x81\xe2\x96\x81", "\xc3\xa9"};
+    static const char *const words[WORDS] = {"\xe2\x96\x81",
+                                             "a",
+                                             "b",
+                                             "\xe2\x96\x81"
+                                             "a",
+                                             "ab",
+                                             "aa",
+                                             "\xe2\x96\x81\xe2\x96\x81",
+                                             "\xc3\xa9"};
     for (int i = 0; i < BYTES; i++) {
         snprintf(names[i], sizeof names[i], "<0x%02X>", i);
         types[i] = 6;
@@ -87,15 +109,25 @@ static struct qr_tokenizer *spm(void)
     fill(EOS, "</s>", 3);
     fill(USER, "<u>", 4);
     finish_tokens();
-    struct qr_vocab v = {.model = "llama", .n_tokens = SIZE, .tokens = tokens, .types = types, .scores = scores,
-                         .bos = BOS, .eos = EOS, .unk = -1, .add_bos = true, .add_eos = true, .add_space_prefix = true};
+    struct qr_vocab v = {.model = "llama",
+                         .n_tokens = SIZE,
+                         .tokens = tokens,
+                         .types = types,
+                         .scores = scores,
+                         .bos = BOS,
+                         .eos = EOS,
+                         .unk = -1,
+                         .add_bos = true,
+                         .add_eos = true,
+                         .add_space_prefix = true};
     struct qr_tokenizer *t = NULL;
     struct qr_error err;
     if (qr_tokenizer_from_vocab(&v, &t, &err)) fail_msg("%s", err.msg);
     return t;
 }
 
-static void encodes(const struct qr_tokenizer *t, const char *text, unsigned flags, const int32_t *want, size_t n_want)
+static void encodes(const struct qr_tokenizer *t, const char *text, unsigned flags, const int32_t *want,
+                    size_t n_want)
 {
     int32_t *ids;
     size_t n;
@@ -105,7 +137,7 @@ static void encodes(const struct qr_tokenizer *t, const char *text, unsigned fla
     if (n) assert_memory_equal(ids, want, n * sizeof *ids);
     qr_free(ids);
 }
-#define ENCODES(t, text, flags, ...) \
+#define ENCODES(t, text, flags, ...)                                                                         \
     encodes(t, text, flags, (int32_t[]){__VA_ARGS__}, sizeof((int32_t[]){__VA_ARGS__}) / sizeof(int32_t))
 
 enum { W = BYTES };
@@ -182,7 +214,9 @@ QR_TEST(tokenizer_decodes)
     struct qr_tokenizer *t = spm();
     decodes(t, (int32_t[]){BOS, W + 3, W + 3, 0xe4, 0xb8, 0xad}, 6, true, "a a\xe4\xb8\xad");
     decodes(t, (int32_t[]){BOS, W + 3}, 2, false, "<s> a");
-    decodes(t, (int32_t[]){W + 3, 0xe4, 0xb8, W + 1}, 4, false, "a\xef\xbf\xbd""a");
+    decodes(t, (int32_t[]){W + 3, 0xe4, 0xb8, W + 1}, 4, false,
+            "a\xef\xbf\xbd"
+            "a");
     struct qr_buf out = {0};
     struct qr_error err;
     assert_int_equal(qr_tokenizer_decode(t, (int32_t[]){1, SIZE}, 2, false, &out, &err), QR_EINVAL);
@@ -198,7 +232,8 @@ QR_TEST(tokenizer_refuses_broken_input)
     int32_t *ids = NULL;
     size_t n = 7;
     struct qr_error err;
-    static const char *const broken[] = {"\xff", "ab\xc3", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\x80"};
+    static const char *const broken[] = {"\xff",         "ab\xc3",           "\xc0\x80",
+                                         "\xed\xa0\x80", "\xf4\x90\x80\x80", "\x80"};
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
         assert_int_equal(qr_tokenizer_encode(t, broken[i], strlen(broken[i]), 0, &ids, &n, &err), QR_EFORMAT);
         assert_int_equal(qr_tokenizer_encode(t, broken[i], strlen(broken[i]), 0, &ids, &n, NULL), QR_EFORMAT);
@@ -233,7 +268,8 @@ QR_TEST(tokenizer_refuses_contradicting_vocabularies)
     v = good;
     v.bos = SIZE;
     refuses(&v, QR_EFORMAT, "bos");
-    static const char *const bad[] = {"", "x", " ", "a", "he ", "qq rr", "h h", "\xc4\xa0\xc4\xa0", "\xff \xfe"};
+    static const char *const bad[] = {"",         "x", " ", "a", "he ", "qq rr", "h h", "\xc4\xa0\xc4\xa0",
+                                      "\xff \xfe"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         v = good;
         merges[2] = (struct qr_text_span){bad[i], strlen(bad[i])};
@@ -269,8 +305,8 @@ QR_TEST(tokenizer_survives_failing_memory)
     qr_tokenizer_free(&t);
 }
 
-// A quarter of a megabyte of one letter, of spaces, of one emoji, of almost-special text: well below a second each
-// unless some step costs the square of its input (that would be minutes).
+// A quarter of a megabyte of one letter, of spaces, of one emoji, of almost-special text: well below a second
+// each unless some step costs the square of its input (that would be minutes).
 QR_TEST(tokenizer_long_runs_are_not_quadratic)
 {
     struct qr_tokenizer *t[2] = {bpe(), NULL};

@@ -3,8 +3,8 @@
  * Owns: the rule for what is a character and where a broken one ends. Refuses to know: tokens.
  * Threads: plain values. Lifetime: the caller's stack.
  *
- * A broken sequence ends before the first byte that cannot continue it, and each such stretch becomes one U+FFFD:
- * the rule of WHATWG, Python and Rust, so that decoding in pieces equals decoding at once. */
+ * A broken sequence ends before the first byte that cannot continue it, and each such stretch becomes one
+ * U+FFFD: the rule of WHATWG, Python and Rust, so that decoding in pieces equals decoding at once. */
 #ifndef QR_TEXT_UTF8_INTERNAL_H
 #define QR_TEXT_UTF8_INTERNAL_H
 
@@ -21,7 +21,8 @@ static inline int utf8_need(uint8_t lead)
     return lead < 0xf5 ? 4 : 0;
 }
 
-// Whether byte may follow lead as its second byte: shuts out overlong forms, surrogates and code points above U+10FFFF.
+// Whether byte may follow lead as its second byte: shuts out overlong forms, surrogates and code points above
+// U+10FFFF.
 static inline bool utf8_second(uint8_t lead, uint8_t byte)
 {
     switch (lead) {

@@ -45,9 +45,12 @@ static void json_string(struct qr_buf *b, const char *s, size_t n)
     qr_buf_char(b, '"');
     for (size_t i = 0; i < n; i++) {
         uint8_t c = (uint8_t)s[i];
-        if (c < 0x20) qr_buf_printf(b, "\\u%04x", c);
-        else if (c == '"' || c == '\\') qr_buf_printf(b, "\\%c", c);
-        else qr_buf_char(b, (char)c);
+        if (c < 0x20)
+            qr_buf_printf(b, "\\u%04x", c);
+        else if (c == '"' || c == '\\')
+            qr_buf_printf(b, "\\%c", c);
+        else
+            qr_buf_char(b, (char)c);
     }
     qr_buf_char(b, '"');
 }
@@ -60,19 +63,27 @@ static struct qr_tokenizer *through_json(const struct qr_vocab *v)
     const char *sep = "";
     for (size_t i = 0; i < v->n_tokens; i++) {
         if (v->types[i] != 3) continue;
-        qr_buf_printf(&b, "%s{\"id\":%zu,\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,"
-                          "\"special\":true,\"content\":", sep, i);
+        qr_buf_printf(
+            &b,
+            "%s{\"id\":%zu,\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,"
+            "\"special\":true,\"content\":",
+            sep, i);
         json_string(&b, v->tokens[i].data, v->tokens[i].bytes);
         qr_buf_char(&b, '}');
         sep = ",";
     }
-    qr_buf_str(&b, "],\"normalizer\":null,\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":"
-                   "{\"id\":\"<|im_start|>\",\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"pair\":[{\"Sequence\":"
-                   "{\"id\":\"A\",\"type_id\":0}},{\"Sequence\":{\"id\":\"B\",\"type_id\":1}}],\"special_tokens\":{\"<|im_start|>\":"
+    qr_buf_str(&b, "],\"normalizer\":null,\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{"
+                   "\"SpecialToken\":"
+                   "{\"id\":\"<|im_start|>\",\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],"
+                   "\"pair\":[{\"Sequence\":"
+                   "{\"id\":\"A\",\"type_id\":0}},{\"Sequence\":{\"id\":\"B\",\"type_id\":1}}],\"special_"
+                   "tokens\":{\"<|im_start|>\":"
                    "{\"id\":\"<|im_start|>\",\"ids\":[1],\"tokens\":[\"<|im_start|>\"]}}},"
                    "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\","
-                   "\"individual_digits\":true},{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,"
-                   "\"use_regex\":true}]},\"decoder\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true,"
+                   "\"individual_digits\":true},{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_"
+                   "offsets\":true,"
+                   "\"use_regex\":true}]},\"decoder\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true,"
+                   "\"trim_offsets\":true,"
                    "\"use_regex\":true},\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,"
                    "\"continuing_subword_prefix\":null,\"end_of_word_suffix\":null,\"fuse_unk\":false,"
                    "\"byte_fallback\":false,\"ignore_merges\":false,\"vocab\":{");
@@ -152,7 +163,8 @@ static char *slurp(const char *path, size_t *n)
 }
 
 // One text against one line of ids; also back to text.
-static void check_one(const struct loaded *l, const char *name, int i, const char *text, size_t bytes, char *line)
+static void check_one(const struct loaded *l, const char *name, int i, const char *text, size_t bytes,
+                      char *line)
 {
     int32_t *ids;
     size_t n, k = 0;
@@ -200,14 +212,38 @@ static void check_vectors(const char *name)
     unload(&l);
 }
 
-QR_TEST(tokenizer_vectors_llama_bpe) { check_vectors("llama-bpe"); }
-QR_TEST(tokenizer_vectors_llama_spm) { check_vectors("llama-spm"); }
-QR_TEST(tokenizer_vectors_phi_3) { check_vectors("phi-3"); }
-QR_TEST(tokenizer_vectors_qwen2) { check_vectors("qwen2"); }
-QR_TEST(tokenizer_vectors_gpt_2) { check_vectors("gpt-2"); }
-QR_TEST(tokenizer_vectors_falcon) { check_vectors("falcon"); }
-QR_TEST(tokenizer_vectors_starcoder) { check_vectors("starcoder"); }
-QR_TEST(tokenizer_vectors_deepseek_coder) { check_vectors("deepseek-coder"); }
+QR_TEST(tokenizer_vectors_llama_bpe)
+{
+    check_vectors("llama-bpe");
+}
+QR_TEST(tokenizer_vectors_llama_spm)
+{
+    check_vectors("llama-spm");
+}
+QR_TEST(tokenizer_vectors_phi_3)
+{
+    check_vectors("phi-3");
+}
+QR_TEST(tokenizer_vectors_qwen2)
+{
+    check_vectors("qwen2");
+}
+QR_TEST(tokenizer_vectors_gpt_2)
+{
+    check_vectors("gpt-2");
+}
+QR_TEST(tokenizer_vectors_falcon)
+{
+    check_vectors("falcon");
+}
+QR_TEST(tokenizer_vectors_starcoder)
+{
+    check_vectors("starcoder");
+}
+QR_TEST(tokenizer_vectors_deepseek_coder)
+{
+    check_vectors("deepseek-coder");
+}
 
 static int hex(char c)
 {
@@ -215,7 +251,8 @@ static int hex(char c)
 }
 
 // ids: numbers with a space between them.
-static void expect_ids(const struct qr_tokenizer *t, const char *text, size_t bytes, unsigned flags, const char *ids, size_t n_line)
+static void expect_ids(const struct qr_tokenizer *t, const char *text, size_t bytes, unsigned flags,
+                       const char *ids, size_t n_line)
 {
     struct qr_buf got = {0};
     struct qr_error err;
@@ -247,8 +284,10 @@ static int check_golden(const struct qr_tokenizer *t)
         assert_true(bytes < sizeof text);
         for (size_t i = 0; i < bytes; i++) text[i] = (char)(hex(line[2 * i]) << 4 | hex(line[2 * i + 1]));
         expect_ids(t, text, bytes, QR_ENCODE_PARSE_SPECIAL, on + 1, n_on);
-        if (strcmp(off, "|=") == 0) expect_ids(t, text, bytes, 0, on + 1, n_on);
-        else expect_ids(t, text, bytes, 0, off + 1, strlen(off + 1));
+        if (strcmp(off, "|=") == 0)
+            expect_ids(t, text, bytes, 0, on + 1, n_on);
+        else
+            expect_ids(t, text, bytes, 0, off + 1, strlen(off + 1));
         n++;
     }
     free(file);

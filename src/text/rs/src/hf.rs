@@ -13,7 +13,8 @@ use tokenizers::{
     PreTokenizer, PreTokenizerWrapper, Tokenizer, TokenizerImpl,
 };
 
-type Impl = TokenizerImpl<ModelWrapper, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
+type Impl =
+    TokenizerImpl<ModelWrapper, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
 
 pub struct Hf {
     tok: Impl,
@@ -35,7 +36,8 @@ fn names(json: &Value) -> (Names, bool) {
     let decoder = json.get("decoder").cloned().unwrap_or(Value::Null);
     let has = |kind: &str| {
         let this = |d: &Value| d.get("type").and_then(Value::as_str) == Some(kind);
-        this(&decoder) || decoder.get("decoders").and_then(Value::as_array).is_some_and(|a| a.iter().any(this))
+        this(&decoder)
+            || decoder.get("decoders").and_then(Value::as_array).is_some_and(|a| a.iter().any(this))
     };
     if has("ByteLevel") {
         (Names::ByteLevel, false)

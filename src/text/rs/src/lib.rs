@@ -142,8 +142,10 @@ pub unsafe extern "C" fn text_rs_from_vocab(v: *const RawVocab, out: *mut *mut T
             model: c_str(v.model, ""),
             pre: c_str(v.pre, "default"),
             tokens: spans(v.tokens, v.n_tokens),
-            scores: (!v.scores.is_null() && array(v.n_tokens)).then(|| slice::from_raw_parts(v.scores, v.n_tokens)),
-            types: (!v.types.is_null() && array(v.n_tokens)).then(|| slice::from_raw_parts(v.types, v.n_tokens)),
+            scores: (!v.scores.is_null() && array(v.n_tokens))
+                .then(|| slice::from_raw_parts(v.scores, v.n_tokens)),
+            types: (!v.types.is_null() && array(v.n_tokens))
+                .then(|| slice::from_raw_parts(v.types, v.n_tokens)),
             merges: spans(v.merges, v.n_merges),
             bos: v.bos,
             eos: v.eos,
@@ -183,7 +185,8 @@ pub unsafe extern "C" fn text_rs_view(t: *const Tok, out: *mut View) {
     let t = &(*t).tables;
     let ((pieces, piece_offs), (bytes, byte_offs)) = (t.pieces.raw(), t.bytes.raw());
     let n = t.pieces.len();
-    *out = View { n, pieces, piece_offs, bytes, byte_offs, flags: t.flags.as_ptr(), strip_space: t.strip_space };
+    *out =
+        View { n, pieces, piece_offs, bytes, byte_offs, flags: t.flags.as_ptr(), strip_space: t.strip_space };
 }
 
 /// # Safety

@@ -37,9 +37,16 @@ struct Finder {
 }
 
 enum Model {
-    Bpe { steps: Vec<pre::Splitter>, ignore_merges: bool },
+    Bpe {
+        steps: Vec<pre::Splitter>,
+        ignore_merges: bool,
+    },
     /// words: no token has a space after another character, so that no merge crosses the start of a run of spaces.
-    Spm { add_space_prefix: bool, unk: u32, words: bool },
+    Spm {
+        add_space_prefix: bool,
+        unk: u32,
+        words: bool,
+    },
 }
 
 pub struct Native {
@@ -65,7 +72,9 @@ fn finder(v: &Vocab, wanted: impl Fn(i32) -> bool) -> Result<Option<Finder>, Fau
     if ids.is_empty() {
         return Ok(None);
     }
-    let ac = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(ids.iter().map(|&i| v.tokens[i as usize]));
+    let ac = AhoCorasick::builder()
+        .match_kind(MatchKind::LeftmostLongest)
+        .build(ids.iter().map(|&i| v.tokens[i as usize]));
     match ac {
         Ok(ac) => Ok(Some(Finder { ac, ids })),
         Err(e) => fault(EFORMAT, format!("special tokens: {e}")),
@@ -120,7 +129,9 @@ fn bpe_merges(v: &Vocab, t: &Tables) -> Result<Merges, Fault> {
         joined.extend_from_slice(right);
         let id = |s: &[u8]| match t.index.find(&t.pieces, s) {
             Some(id) => Ok(id),
-            None => fault(EFORMAT, format!("merge {rank} (\"{}\"): \"{}\" is not a token", show(text), show(s))),
+            None => {
+                fault(EFORMAT, format!("merge {rank} (\"{}\"): \"{}\" is not a token", show(text), show(s)))
+            }
         };
         let (l, r, new) = (id(left)?, id(right)?, id(&joined)?);
         if t.flags[new as usize] & FLAG_SPECIAL == 0 {
@@ -186,10 +197,16 @@ fn check(v: &Vocab) -> Result<(), Fault> {
         return fault(EFORMAT, format!("vocabulary: expected 1 to {} tokens, got {n}", 1 << 24));
     }
     if let Some(i) = v.tokens.iter().position(|t| t.len() > PIECE_BYTES_MAX) {
-        return fault(EFORMAT, format!("token {i}: expected at most {PIECE_BYTES_MAX} bytes, got {}", v.tokens[i].len()));
+        return fault(
+            EFORMAT,
+            format!("token {i}: expected at most {PIECE_BYTES_MAX} bytes, got {}", v.tokens[i].len()),
+        );
     }
     if v.merges.len() > (1 << 25) {
-        return fault(EFORMAT, format!("vocabulary: expected at most {} merges, got {}", 1 << 25, v.merges.len()));
+        return fault(
+            EFORMAT,
+            format!("vocabulary: expected at most {} merges, got {}", 1 << 25, v.merges.len()),
+        );
     }
     for (name, id) in [("bos", v.bos), ("eos", v.eos), ("unk", v.unk)] {
         if id < -1 || id >= n as i32 {
@@ -204,15 +221,29 @@ pub fn build(v: &Vocab) -> Result<Tok, Fault> {
     let spm = match v.model {
         "gpt2" => false,
         "llama" => true,
-        other => return fault(ENOTSUP, format!("tokenizer model \"{other}\" is not supported; known: gpt2, llama")),
+        other => {
+            return fault(
+                ENOTSUP,
+                format!("tokenizer model \"{other}\" is not supported; known: gpt2, llama"),
+            )
+        }
     };
     let model = if spm {
         let unk = if v.unk < 0 { NONE } else { v.unk as u32 };
-        Model::Spm { add_space_prefix: v.add_space_prefix, unk, words: !v.tokens.iter().any(|t| has_inner_space(t)) }
+        Model::Spm {
+            add_space_prefix: v.add_space_prefix,
+            unk,
+            words: !v.tokens.iter().any(|t| has_inner_space(t)),
+        }
     } else {
         match pre::lookup(v.pre) {
             Some((steps, ignore_merges)) => Model::Bpe { steps, ignore_merges },
-            None => return fault(ENOTSUP, format!("pre-tokenizer \"{}\" is not supported; known: {}", v.pre, pre::known())),
+            None => {
+                return fault(
+                    ENOTSUP,
+                    format!("pre-tokenizer \"{}\" is not supported; known: {}", v.pre, pre::known()),
+                )
+            }
         }
     };
     let t = tables(v, spm);

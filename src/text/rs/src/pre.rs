@@ -22,8 +22,7 @@ pub struct Splitter {
 }
 
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+";
-const LLAMA3: &str =
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+";
+const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+";
 const QWEN2: &str =
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+";
 const QWEN35: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+";
@@ -40,7 +39,18 @@ struct Family {
 /// The names that converters write to `tokenizer.ggml.pre`, by the pattern they stand for.
 const FAMILIES: &[Family] = &[
     Family {
-        names: &["gpt-2", "default", "phi-2", "jina-es", "jina-de", "mpt", "olmo", "jais", "gigachat", "roberta-bpe"],
+        names: &[
+            "gpt-2",
+            "default",
+            "phi-2",
+            "jina-es",
+            "jina-de",
+            "mpt",
+            "olmo",
+            "jais",
+            "gigachat",
+            "roberta-bpe",
+        ],
         steps: &[(GPT2, Tail::Space)],
         ignore_merges: false,
     },
@@ -83,7 +93,11 @@ const FAMILIES: &[Family] = &[
     },
     Family {
         names: &["falcon"],
-        steps: &[(r"[\p{P}\$\+<=>\^~\|`]+", Tail::None), (GPT2, Tail::Space), (r"[0-9][0-9][0-9]", Tail::None)],
+        steps: &[
+            (r"[\p{P}\$\+<=>\^~\|`]+", Tail::None),
+            (GPT2, Tail::Space),
+            (r"[0-9][0-9][0-9]", Tail::None),
+        ],
         ignore_merges: false,
     },
     Family { names: &["gpt-4o", "llama4"], steps: &[(O200K, Tail::SpaceNoBreak)], ignore_merges: false },
@@ -93,7 +107,8 @@ const FAMILIES: &[Family] = &[
 /// The steps of the named pre-tokenizer and whether a word that is itself a token skips merging; None: unknown.
 pub fn lookup(name: &str) -> Option<(Vec<Splitter>, bool)> {
     let f = FAMILIES.iter().find(|f| f.names.contains(&name))?;
-    let steps = f.steps.iter().map(|&(p, tail)| Splitter { re: Regex::new(p).expect("a constant pattern"), tail });
+    let steps =
+        f.steps.iter().map(|&(p, tail)| Splitter { re: Regex::new(p).expect("a constant pattern"), tail });
     Some((steps.collect(), f.ignore_merges))
 }
 
@@ -124,7 +139,11 @@ impl Splitter {
         let run = &text[start..end];
         let last = run.chars().next_back().unwrap_or('x');
         let from_break = self.tail == Tail::SpaceNoBreak && (last == '\n' || last == '\r');
-        if last.is_whitespace() && !from_break && last.len_utf8() < run.len() && run.chars().all(char::is_whitespace) {
+        if last.is_whitespace()
+            && !from_break
+            && last.len_utf8() < run.len()
+            && run.chars().all(char::is_whitespace)
+        {
             end - last.len_utf8()
         } else {
             end

@@ -183,11 +183,17 @@ fn on_deep_stack<T: Send>(f: impl FnOnce() -> Result<T, Fault> + Send) -> Result
 
 pub fn build(source: &str) -> Result<Template, Fault> {
     if source.len() > SOURCE_BYTES_MAX {
-        return fault(EFORMAT, format!("chat template: expected at most {SOURCE_BYTES_MAX} bytes, got {}", source.len()));
+        return fault(
+            EFORMAT,
+            format!("chat template: expected at most {SOURCE_BYTES_MAX} bytes, got {}", source.len()),
+        );
     }
     let longest = longest_tag(source);
     if longest > TAG_TOKENS_MAX {
-        return fault(EFORMAT, format!("chat template: expected at most {TAG_TOKENS_MAX} tokens in a tag, got {longest}"));
+        return fault(
+            EFORMAT,
+            format!("chat template: expected at most {TAG_TOKENS_MAX} tokens in a tag, got {longest}"),
+        );
     }
     on_deep_stack(|| compile(source))
 }
