@@ -14,7 +14,7 @@
 #include "kern/isa.h"
 #include "model/rig_internal.h"
 
-#define TOLERANCE 2e-3f // of the largest |logit|: the f32 path against transformers
+#define TOLERANCE 1e-4f // of the largest |logit|: the f32 path against transformers; measured: 4e-6
 
 static const char *tiny(const char *name)
 {
@@ -51,6 +51,7 @@ static void compare_tiny(enum qr_activations act, int n_prompt, float tolerance)
     FILE *f = fopen("tests/vectors/tiny_golden.txt", "r");
     struct rig_case *c = malloc(sizeof *c);
     int n_cases = 0;
+    float worst = 0;
     assert_non_null(f);
     while (rig_next_case(f, c)) {
         struct rig r;
@@ -61,11 +62,13 @@ static void compare_tiny(enum qr_activations act, int n_prompt, float tolerance)
         if (!(e <= tolerance))
             fail_msg("%s: logits differ by %g of the largest, %g allowed", c->name, (double)e,
                      (double)tolerance);
+        if (e > worst) worst = e;
         free(logits);
         rig_close(&r);
         n_cases++;
     }
     assert_true(n_cases >= 20);
+    printf("tiny models: logits within %.1e of the largest\n", (double)worst);
     free(c);
     fclose(f);
 }
@@ -81,13 +84,13 @@ QR_TEST(model_f32_logits_equal_transformers_for_every_type_and_variant)
 QR_TEST(model_fast_prompt_logits_are_near_transformers)
 {
     NEED_TINY();
-    compare_tiny(QR_ACT_FAST, -1, 0.06f);
+    compare_tiny(QR_ACT_FAST, -1, 0.04f);
 }
 
 QR_TEST(model_fast_generated_logits_are_near_transformers)
 {
     NEED_TINY();
-    compare_tiny(QR_ACT_FAST, 1, 0.12f);
+    compare_tiny(QR_ACT_FAST, 1, 0.04f);
 }
 
 #define N_IDS 90
@@ -359,6 +362,58 @@ QR_TEST(model_knows_its_numbers)
     assert_true(qr_model_info(r.m)->tied);
     assert_int_equal(qr_model_info(r.m)->kvtype, QR_KV_F32);
     rig_close(&r);
+}
+
+// Loads and, where that went well, runs two tokens.
+static enum qr_status try_bytes(const uint8_t *data, size_t n, struct qr_error *err)
+{
+    static const int32_t ids[2] = {1, 2};
+    struct rig r = {.block_size = 16, .n_blocks = 1, .caps = {1, 2, 1, 0}};
+    uint32_t table[1] = {0};
+    enum qr_status st = qr_gguf_open_mem(data, n, &r.g, err);
+    if (!st) st = qr_model_load(r.g, &(struct qr_model_conf){0}, &r.m, err);
+    if (!st) {
+        r.pool = calloc(1, qr_model_block_bytes(r.m, 16));
+        r.batch = malloc(qr_batch_bytes(&r.caps));
+        assert_int_equal(qr_forward_new(r.m, NULL, &(struct qr_forward_conf){2, 1, 1}, &r.f), QR_OK);
+        if (qr_model_info(r.m)->n_vocab > 2) rig_step(&r, &(struct rig_seq){ids, 1, 0, 2, table, 1}, 1);
+        free(r.pool);
+        free(r.batch);
+    }
+    qr_forward_free(&r.f);
+    qr_model_free(&r.m);
+    qr_gguf_free(&r.g);
+    return st;
+}
+
+QR_TEST(model_of_a_mutated_file_is_refused_or_runs)
+{
+    NEED_TINY();
+    struct bytes good = read_file(tiny("llama-q4_0"));
+    uint8_t *copy = malloc(good.n);
+    // The keys of the model come first, then the vocabulary, then the tensors' names and shapes.
+    uint8_t *vocab = memmem(good.data, good.n, "tokenizer.ggml.model", 20);
+    uint8_t *infos = memmem(good.data, good.n, "token_embd.weight", 17),
+            *end = memmem(good.data, good.n, "output_norm.weight", 18);
+    size_t n_keys = (size_t)(vocab - good.data), n_infos = (size_t)(end - infos),
+           infos_at = (size_t)(infos - good.data);
+    int n_ran = 0;
+    for (uint64_t seed = 0; seed < 2000; seed++) {
+        struct qr_error err = {0};
+        memcpy(copy, good.data, good.n);
+        for (uint64_t i = 0; i <= qr_rand_u64(seed, 0, 0) % 3; i++) {
+            size_t at = (size_t)(qr_rand_u64(seed, 1, i) % (n_keys + n_infos));
+            copy[at < n_keys ? at : at - n_keys + infos_at] = (uint8_t)qr_rand_u64(seed, 2, i);
+        }
+        enum qr_status st = try_bytes(copy, good.n, &err);
+        if (st == QR_OK)
+            n_ran++;
+        else
+            assert_true(err.msg[0] && !strchr(err.msg, '\n'));
+    }
+    assert_in_range(n_ran, 1, 1999);
+    free(copy);
+    free(good.data);
 }
 
 QR_TEST(model_survives_refused_memory)

@@ -10,7 +10,7 @@
 #include "kern/kern.h"
 #include "model/rig_internal.h"
 
-#define TOLERANCE 2e-3f // of the largest |logit|
+#define TOLERANCE 1e-4f // of the largest |logit|; measured: 5e-6
 #define N_TEXT 2000     // tokens of wikitext
 
 static const char need_model[] = "no default model: set QUIRE_MODEL";
@@ -148,7 +148,7 @@ static void expect_quality(struct rig *exact, const int32_t *ids, const char *na
            s.kl / s.n, ppl, exact_ppl, 100 * (ppl / exact_ppl - 1));
     assert_int_equal(s.n, N_TEXT);
     assert_true(same >= 0.98);
-    assert_true(s.kl / s.n <= 0.01);
+    assert_true(s.kl / s.n <= 0.002);
     assert_true(fabs(ppl / exact_ppl - 1) <= 0.005);
     rig_close(&fast);
 }
