@@ -181,11 +181,25 @@ static void describe(struct api *a, const struct qr_lib_info *info)
     snprintf(a->fingerprint, sizeof a->fingerprint, "quire-%.32s-%08x", a->conf.version ? a->conf.version : "0", (unsigned)h);
 }
 
+// A text is at most this long if it is to become n_tokens tokens: the longest token's bytes, thrice, because normalising
+// may shorten a text (the longest that Unicode's composition does).
+static size_t longest_text(const struct qr_tokenizer *t, int32_t n_tokens)
+{
+    size_t longest = 4;
+    for (int32_t id = 0; id < qr_tokenizer_size(t); id++) {
+        size_t a = qr_tokenizer_bytes(t, id).bytes, b = qr_tokenizer_piece(t, id).bytes;
+        longest = a > longest ? a : longest;
+        longest = b > longest ? b : longest;
+    }
+    return 3 * longest * (size_t)n_tokens;
+}
+
 void api_ready(struct api *a, struct qr_lib *lib)
 {
     const struct qr_lib_info *info = qr_lib_info(lib);
     a->model_name = a->conf.n_served_names > 0 ? a->conf.served_names[0] : info->served_name;
     a->tok = qr_lib_tokenizer(lib);
+    a->text_bytes_max = longest_text(a->tok, info->max_model_len);
     describe(a, info);
     atomic_store(&a->lib, lib); // publishes what was written above
     a->pump_runs = pthread_create(&a->pump, NULL, pump_thread, a) == 0;

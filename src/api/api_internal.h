@@ -97,6 +97,7 @@ struct api {
     uint64_t seed;
     const char *model_name;              // in answers; set with lib
     const struct qr_tokenizer *tok;      // lib's
+    size_t text_bytes_max;               // longer texts cannot fit the context, whatever they say
     char fingerprint[64];
     _Atomic uint64_t by_route[64][6];    // answers by route and status class
 

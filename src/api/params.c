@@ -43,6 +43,7 @@ struct field {
 #define NEUTRAL(name, where, values) {name, where, F_NEUTRAL, values, 0, 0, 0, NULL}
 #define ANY(name, where) {name, where, F_ANY, 0, 0, 0, 0, NULL}
 
+// clang-format off
 static const struct field fields[] = {
     JSON("model", BOTH, model),
     JSON("prompt", COMP, prompt),
@@ -118,6 +119,7 @@ static const struct field fields[] = {
     NEUTRAL("guided_grammar", BOTH, 0), NEUTRAL("guided_decoding_backend", BOTH, 0),
     NEUTRAL("guided_whitespace_pattern", BOTH, 0), NEUTRAL("grammar", BOTH, N_STR), NEUTRAL("json_schema", BOTH, N_EMPTY),
 };
+// clang-format on
 
 static const struct field *find(const char *name, size_t bytes, int where)
 {

@@ -70,11 +70,16 @@ static enum qr_status fit(struct call *c, struct api_seq *s, struct qr_error *er
                          "which leaves no room for an answer. Please shorten the prompt.", max, s->n_prompt);
 }
 
+// Tokenising costs time: what cannot fit is refused by its bytes.
 static enum qr_status encode(struct call *c, const char *text, size_t bytes, struct api_seq *s, struct qr_error *err)
 {
-    const struct qr_tokenizer *t = c->api->tok;
+    const struct api *a = c->api;
+    if (bytes > a->text_bytes_max && atomic_load(&c->gen)->params.truncate < -1)
+        return qr_fail_param(err, QR_EINVAL, "input_text",
+                             "This model's maximum context length is %d tokens. However, your prompt has %zu bytes of text, more than "
+                             "so many tokens can stand for. Please shorten the prompt.", qr_lib_info(atomic_load(&a->lib))->max_model_len, bytes);
     unsigned flags = QR_ENCODE_PARSE_SPECIAL | (atomic_load(&c->gen)->params.add_special ? QR_ENCODE_ADD_SPECIAL : 0);
-    return qr_tokenizer_encode(t, text, bytes, flags, &s->prompt, &s->n_prompt, err);
+    return qr_tokenizer_encode(a->tok, text, bytes, flags, &s->prompt, &s->n_prompt, err);
 }
 
 // --- Completions ---

@@ -64,7 +64,7 @@ class Server:
     def base(self):
         return f"http://127.0.0.1:{self.port}"
 
-    def request(self, method, path, body=None, headers=None, timeout=120):
+    def request(self, method, path, body=None, headers=None, timeout=600):
         conn = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         headers = dict(headers or {})
         if body is not None and not isinstance(body, bytes):

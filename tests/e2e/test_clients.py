@@ -127,6 +127,8 @@ def test_errors_are_the_clients_classes(tiny):
         c.completions.create(model="nobody", prompt="a")
     with pytest.raises(openai.BadRequestError, match="maximum context length is 2048 tokens"):
         c.completions.create(model="m", prompt="word " * 3000, max_tokens=1)
+    with pytest.raises(openai.BadRequestError, match="maximum context length is 2048 tokens"):
+        c.completions.create(model="m", prompt="word " * 3000000, max_tokens=1)  # 15 MB: refused before it is tokenised
 
 
 def test_keys(start):
