@@ -25,6 +25,8 @@ const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+";
 const QWEN2: &str =
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+";
+const SEED: &str =
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+";
 const QWEN35: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+";
 const DEEPSEEK3: &str = r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+"##;
 const O200K: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+";
@@ -36,7 +38,8 @@ struct Family {
     ignore_merges: bool,
 }
 
-/// The names that converters write to `tokenizer.ggml.pre`, by the pattern they stand for.
+/// The names that converters write to `tokenizer.ggml.pre`, by the pattern they stand for. Those with published
+/// vectors are tested: llama-bpe, qwen2, gpt-2, smollm, falcon, starcoder, deepseek-coder.
 const FAMILIES: &[Family] = &[
     Family {
         names: &[
@@ -48,6 +51,15 @@ const FAMILIES: &[Family] = &[
             "mpt",
             "olmo",
             "jais",
+            "jina-v1-en",
+            "jina-v2-es",
+            "jina-v2-de",
+            "jina-v2-code",
+            "a.x-4.0",
+            "mellum",
+            "exaone4",
+            "trillion",
+            "granite-docling",
             "gigachat",
             "roberta-bpe",
         ],
@@ -55,21 +67,26 @@ const FAMILIES: &[Family] = &[
         ignore_merges: false,
     },
     Family {
-        names: &["smollm", "starcoder", "refact", "command-r", "codeshell", "exaone"],
+        names: &["smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"],
         steps: &[(r"\p{N}", Tail::None), (GPT2, Tail::Space)],
         ignore_merges: false,
     },
     Family {
-        names: &["llama-bpe", "llama3", "llama-v3", "falcon3", "lfm2", "pixtral"],
+        names: &["llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "midm-2.0", "lfm2", "pixtral"],
         steps: &[(LLAMA3, Tail::SpaceNoBreak)],
         ignore_merges: true,
     },
-    Family { names: &["dbrx", "smaug-bpe"], steps: &[(LLAMA3, Tail::SpaceNoBreak)], ignore_merges: false },
     Family {
-        names: &["qwen2", "deepseek-r1-qwen", "stablelm2", "megrez"],
+        names: &["dbrx", "smaug-bpe", "glm4", "chatglm-bpe"],
+        steps: &[(LLAMA3, Tail::SpaceNoBreak)],
+        ignore_merges: false,
+    },
+    Family {
+        names: &["qwen2", "deepseek-r1-qwen", "stablelm2", "megrez", "kormo", "hunyuan", "grok-2"],
         steps: &[(QWEN2, Tail::SpaceNoBreak)],
         ignore_merges: false,
     },
+    Family { names: &["seed-coder"], steps: &[(SEED, Tail::SpaceNoBreak)], ignore_merges: false },
     Family { names: &["qwen35"], steps: &[(QWEN35, Tail::SpaceNoBreak)], ignore_merges: false },
     Family {
         names: &["deepseek-coder"],
@@ -83,7 +100,7 @@ const FAMILIES: &[Family] = &[
         ignore_merges: false,
     },
     Family {
-        names: &["deepseek-v3"],
+        names: &["deepseek-v3", "hunyuan-dense"],
         steps: &[
             (r"\p{N}{1,3}", Tail::None),
             ("[\u{4e00}-\u{9fa5}\u{3040}-\u{309f}\u{30a0}-\u{30ff}]+", Tail::None),
@@ -100,7 +117,11 @@ const FAMILIES: &[Family] = &[
         ],
         ignore_merges: false,
     },
-    Family { names: &["gpt-4o", "llama4"], steps: &[(O200K, Tail::SpaceNoBreak)], ignore_merges: false },
+    Family {
+        names: &["gpt-4o", "llama4", "minimax-m2"],
+        steps: &[(O200K, Tail::SpaceNoBreak)],
+        ignore_merges: false,
+    },
     Family { names: &["tekken"], steps: &[(TEKKEN, Tail::SpaceNoBreak)], ignore_merges: true },
 ];
 
