@@ -27,7 +27,8 @@ static bool path_matches(const struct route *r, const char *path, size_t bytes)
     return bytes == n && memcmp(path, r->path, n) == 0;
 }
 
-// The route of this method and path; else *allow gets the methods that the path has, "" when there is no such path.
+// The route of this method and path; else *allow gets the methods that the path has, "" when there is no such
+// path.
 static const struct route *find_route(const char *method, const char *path, char *allow, size_t cap)
 {
     size_t bytes = strlen(path);
@@ -69,13 +70,15 @@ static void on_request(void *arg, struct http_req *req)
         return;
     }
     bool open = r && (r->flags & OPEN);
-    if (!open && !auth_ok(&a->conf, http_req_header(req, "Authorization"), http_req_header(req, "x-api-key"))) {
+    if (!open &&
+        !auth_ok(&a->conf, http_req_header(req, "Authorization"), http_req_header(req, "x-api-key"))) {
         refuse(req, 401, "A valid API key is needed: send `Authorization: Bearer KEY`.");
         return;
     }
     if (!r) {
         if (allow[0]) http_add_header(req, "Allow", allow);
-        refuse(req, allow[0] ? 405 : 404, allow[0] ? "This path does not answer this method." : "There is no such path.");
+        refuse(req, allow[0] ? 405 : 404,
+               allow[0] ? "This path does not answer this method." : "There is no such path.");
         return;
     }
     if ((r->flags & MODEL) && (!atomic_load(&a->lib) || atomic_load(&a->dead))) {
@@ -120,7 +123,8 @@ static void init(struct api *a, const struct api_conf *conf)
     for (uint32_t i = 0; i < API_CALLS_MAX; i++) a->free_slots[i] = API_CALLS_MAX - 1 - i;
     a->n_free_slots = API_CALLS_MAX;
     a->started = (int64_t)time(NULL);
-    a->seed = conf->seed ? conf->seed : qr_mix64(qr_clock_wall()->now_ns(qr_clock_wall()) ^ (uint64_t)a->started << 20);
+    a->seed = conf->seed ? conf->seed
+                         : qr_mix64(qr_clock_wall()->now_ns(qr_clock_wall()) ^ (uint64_t)a->started << 20);
 }
 
 static enum qr_status start_workers(struct api *a, struct qr_error *err)
@@ -146,10 +150,19 @@ enum qr_status api_start(const struct api_conf *conf, struct api **out, struct q
     }
     rc = start_workers(a, err);
     if (rc != QR_OK) goto fail;
-    struct http_conf h = {.host = conf->host, .port = conf->port, .body_bytes_max = conf->body_bytes_max, .header_bytes_max = 16 << 10,
-                          .n_headers_max = 256, .n_conns_max = API_CONNS_MAX, .idle_timeout_s = 75, .request_timeout_s = 30,
-                          .stream_bytes_max = API_STREAM_BYTES_MAX, .handler = on_request, .gone = on_gone,
-                          .error_body = on_error_body, .arg = a};
+    struct http_conf h = {.host = conf->host,
+                          .port = conf->port,
+                          .body_bytes_max = conf->body_bytes_max,
+                          .header_bytes_max = 16 << 10,
+                          .n_headers_max = 256,
+                          .n_conns_max = API_CONNS_MAX,
+                          .idle_timeout_s = 75,
+                          .request_timeout_s = 30,
+                          .stream_bytes_max = API_STREAM_BYTES_MAX,
+                          .handler = on_request,
+                          .gone = on_gone,
+                          .error_body = on_error_body,
+                          .arg = a};
     if (h.body_bytes_max == 0) h.body_bytes_max = 32u << 20;
     rc = http_server_new(&h, &a->http, err);
     if (rc != QR_OK) goto fail;
@@ -170,19 +183,23 @@ static void describe(struct api *a, const struct qr_lib_info *info)
 {
     char labels[512];
     snprintf(labels, sizeof labels,
-             "block_size=\"%d\",num_gpu_blocks=\"%u\",num_cpu_blocks=\"0\",cache_dtype=\"bfloat16\",enable_prefix_caching=\"False\","
+             "block_size=\"%d\",num_gpu_blocks=\"%u\",num_cpu_blocks=\"0\",cache_dtype=\"bfloat16\",enable_"
+             "prefix_caching=\"False\","
              "kv_cache_size_tokens=\"%llu\",kv_cache_max_concurrency=\"%.2f\",kv_cache_memory_bytes=\"%llu\"",
-             info->block_size, info->n_blocks, (unsigned long long)info->n_blocks * (unsigned)info->block_size,
-             (double)info->n_blocks * info->block_size / (info->max_model_len ? info->max_model_len : 1), (unsigned long long)info->kv_bytes);
+             info->block_size, info->n_blocks,
+             (unsigned long long)info->n_blocks * (unsigned)info->block_size,
+             (double)info->n_blocks * info->block_size / (info->max_model_len ? info->max_model_len : 1),
+             (unsigned long long)info->kv_bytes);
     struct qr_metrics_about about = {a->model_name, labels, a->conf.version, (uint64_t)info->max_model_len};
     if (qr_metrics_describe(a->metrics, &about) != QR_OK) QR_WARN("api", "the metrics' labels are too long");
     uint64_t h = qr_hash_bytes((uint64_t)info->max_model_len, info->served_name, strlen(info->served_name));
     h = qr_hash_bytes(h ^ (uint64_t)info->block_size, &info->block_bytes, sizeof info->block_bytes);
-    snprintf(a->fingerprint, sizeof a->fingerprint, "quire-%.32s-%08x", a->conf.version ? a->conf.version : "0", (unsigned)h);
+    snprintf(a->fingerprint, sizeof a->fingerprint, "quire-%.32s-%08x",
+             a->conf.version ? a->conf.version : "0", (unsigned)h);
 }
 
-// A text is at most this long if it is to become n_tokens tokens: the longest token's bytes, thrice, because normalising
-// may shorten a text (the longest that Unicode's composition does).
+// A text is at most this long if it is to become n_tokens tokens: the longest token's bytes, thrice, because
+// normalising may shorten a text (the longest that Unicode's composition does).
 static size_t longest_text(const struct qr_tokenizer *t, int32_t n_tokens)
 {
     size_t longest = 4;

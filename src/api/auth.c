@@ -3,7 +3,8 @@
 #include <string.h>
 #include <strings.h>
 
-// Longer keys than this never match. Comparing always walks the whole length, so that time says nothing of the key.
+// Longer keys than this never match. Comparing always walks the whole length, so that time says nothing of
+// the key.
 #define KEY_BYTES_MAX 512
 
 static unsigned differs(const char *given, const char *key)

@@ -1,7 +1,7 @@
 /* Calls: their slots, their count of holders, the queue to the workers.
  *
- * A client that leaves is reported on the I/O thread with the call's key (a slot and its turn), never with a pointer:
- * the call may just have been answered and freed by another thread. */
+ * A client that leaves is reported on the I/O thread with the call's key (a slot and its turn), never with a
+ * pointer: the call may just have been answered and freed by another thread. */
 #include "api/api_internal.h"
 
 #include <string.h>
@@ -119,8 +119,10 @@ void *call_worker(void *api)
 {
     struct api *a = api;
     for (struct call *c; (c = dequeue(a));) {
-        if (atomic_load(&a->stopping)) call_error(c, 503, NULL, "The server is shutting down.");
-        else if (!atomic_load(&c->gone)) c->route->handler(c);
+        if (atomic_load(&a->stopping))
+            call_error(c, 503, NULL, "The server is shutting down.");
+        else if (!atomic_load(&c->gone))
+            c->route->handler(c);
         call_unref(&c);
     }
     return NULL;
@@ -133,7 +135,8 @@ void calls_fail_all(struct api *a)
         struct call *c = a->slots[i];
         // A count that has reached zero belongs to a thread that waits for slots_lock to free the call.
         int refs = c ? atomic_load(&c->refs) : 0;
-        while (refs > 0 && !atomic_compare_exchange_weak(&c->refs, &refs, refs + 1)) {}
+        while (refs > 0 && !atomic_compare_exchange_weak(&c->refs, &refs, refs + 1)) {
+        }
         pthread_mutex_unlock(&a->slots_lock);
         if (refs == 0) continue;
         struct api_gen *gen = atomic_load(&c->gen);

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-// What is given to templates in place of a role, or NULL for one that nobody knows. `developer` is OpenAI's newer name of
-// the system role, which the templates of the models served here do not know.
+// What is given to templates in place of a role, or NULL for one that nobody knows. `developer` is OpenAI's
+// newer name of the system role, which the templates of the models served here do not know.
 static const char *role_of(qr_json *role)
 {
     static const char *const known[] = {"system", "user", "assistant", "tool", "function"};
@@ -30,14 +30,17 @@ static enum qr_status join_parts(qr_json *parts, size_t i, struct qr_buf *text, 
         size_t n, type_bytes = 0;
         const char *s = qr_json_str(part, &n); // a bare string is a text part
         if (!s) {
-            if (qr_json_type(part) != QR_JSON_OBJ) return bad(err, i, "has a part that is neither a string nor an object.");
+            if (qr_json_type(part) != QR_JSON_OBJ)
+                return bad(err, i, "has a part that is neither a string nor an object.");
             const char *type = qr_json_str(qr_json_get(part, "type"), &type_bytes);
             bool is_text = type && ((type_bytes == 4 && memcmp(type, "text", 4) == 0) ||
                                     (type_bytes == 10 && memcmp(type, "input_text", 10) == 0) ||
                                     (type_bytes == 11 && memcmp(type, "output_text", 11) == 0));
             bool is_refusal = type && type_bytes == 7 && memcmp(type, "refusal", 7) == 0;
             if (!is_text && !is_refusal)
-                return bad(err, i, "has a part that is not text: images, audio and other media are not supported by this model.");
+                return bad(err, i,
+                           "has a part that is not text: images, audio and other media are not supported by "
+                           "this model.");
             s = qr_json_str(qr_json_get(part, is_text ? "text" : "refusal"), &n);
             if (!s) return bad(err, i, "has a text part without its text.");
         }
@@ -47,7 +50,8 @@ static enum qr_status join_parts(qr_json *parts, size_t i, struct qr_buf *text, 
     return QR_OK;
 }
 
-static enum qr_status write_content(qr_json *content, size_t i, struct qr_json_writer *w, struct qr_error *err)
+static enum qr_status write_content(qr_json *content, size_t i, struct qr_json_writer *w,
+                                    struct qr_error *err)
 {
     size_t n;
     const char *s;
@@ -71,7 +75,8 @@ static enum qr_status write_content(qr_json *content, size_t i, struct qr_json_w
 }
 
 // Arguments come as JSON text; templates want them as an object.
-static enum qr_status write_arguments(qr_json *arguments, size_t i, struct qr_json_writer *w, struct qr_error *err)
+static enum qr_status write_arguments(qr_json *arguments, size_t i, struct qr_json_writer *w,
+                                      struct qr_error *err)
 {
     struct qr_json_doc *doc = NULL;
     struct qr_buf text = {0};
@@ -84,10 +89,13 @@ static enum qr_status write_arguments(qr_json *arguments, size_t i, struct qr_js
         if (rc != QR_OK) return bad(err, i, "has a tool call whose arguments are not JSON.");
         v = qr_json_root(doc);
     }
-    if (qr_json_type(v) == QR_JSON_OBJ) qr_json_render(v, &text);
-    else qr_buf_str(&text, "{}");
+    if (qr_json_type(v) == QR_JSON_OBJ)
+        qr_json_render(v, &text);
+    else
+        qr_buf_str(&text, "{}");
     enum qr_status rc = text.failed ? qr_fail(err, QR_ENOMEM, "Out of memory.") : QR_OK;
-    if (rc == QR_OK && qr_json_type(v) != QR_JSON_OBJ && s && n > 0) rc = bad(err, i, "has a tool call whose arguments are not an object.");
+    if (rc == QR_OK && qr_json_type(v) != QR_JSON_OBJ && s && n > 0)
+        rc = bad(err, i, "has a tool call whose arguments are not an object.");
     if (rc == QR_OK) qr_jw_raw(w, text.data, text.len);
     qr_buf_fini(&text);
     qr_json_free(&doc);
@@ -111,7 +119,8 @@ static bool is_key(const char *key, size_t bytes, const char *name)
 
 // An object, member by member, with `special` replaced by what `write` makes of it.
 typedef enum qr_status member_fn(qr_json *v, size_t i, struct qr_json_writer *w, struct qr_error *err);
-static enum qr_status copy_object(qr_json *obj, const char *special, member_fn *write, size_t i, struct qr_json_writer *w, struct qr_error *err)
+static enum qr_status copy_object(qr_json *obj, const char *special, member_fn *write, size_t i,
+                                  struct qr_json_writer *w, struct qr_error *err)
 {
     struct qr_json_iter it = qr_json_iter(obj);
     const char *key;
@@ -133,15 +142,18 @@ static enum qr_status write_function(qr_json *v, size_t i, struct qr_json_writer
     return copy_object(v, "arguments", write_arguments, i, w, err);
 }
 
-static enum qr_status write_tool_calls(qr_json *calls, size_t i, struct qr_json_writer *w, struct qr_error *err)
+static enum qr_status write_tool_calls(qr_json *calls, size_t i, struct qr_json_writer *w,
+                                       struct qr_error *err)
 {
     if (qr_json_type(calls) != QR_JSON_ARR) return bad(err, i, "has tool calls that are not a list.");
     enum qr_status rc = QR_OK;
     struct qr_json_iter it = qr_json_iter(calls);
     qr_jw_arr(w);
     for (qr_json *v; rc == QR_OK && (v = qr_json_next(&it, NULL, NULL));) {
-        if (qr_json_type(v) != QR_JSON_OBJ) rc = bad(err, i, "has a tool call that is not an object.");
-        else rc = copy_object(v, "function", write_function, i, w, err);
+        if (qr_json_type(v) != QR_JSON_OBJ)
+            rc = bad(err, i, "has a tool call that is not an object.");
+        else
+            rc = copy_object(v, "function", write_function, i, w, err);
     }
     if (rc == QR_OK) qr_jw_arr_end(w);
     return rc;
@@ -151,7 +163,8 @@ static enum qr_status write_message(qr_json *m, size_t i, struct qr_json_writer 
 {
     if (qr_json_type(m) != QR_JSON_OBJ) return bad(err, i, "is not an object.");
     const char *role = role_of(qr_json_get(m, "role"));
-    if (!role) return bad(err, i, "has a role other than system, developer, user, assistant, tool and function.");
+    if (!role)
+        return bad(err, i, "has a role other than system, developer, user, assistant, tool and function.");
     qr_json *content = qr_json_get(m, "content"), *calls = qr_json_get(m, "tool_calls");
     bool none = qr_json_type(content) == QR_JSON_ABSENT || qr_json_type(content) == QR_JSON_NULL;
     if (none && strcmp(role, "assistant") != 0) return bad(err, i, "has no content.");
@@ -168,7 +181,9 @@ static enum qr_status write_message(qr_json *m, size_t i, struct qr_json_writer 
     const char *key;
     size_t bytes;
     for (qr_json *v; rc == QR_OK && (v = qr_json_next(&it, &key, &bytes));) {
-        if (is_key(key, bytes, "role") || is_key(key, bytes, "content") || is_key(key, bytes, "tool_calls") || memchr(key, 0, bytes)) continue;
+        if (is_key(key, bytes, "role") || is_key(key, bytes, "content") || is_key(key, bytes, "tool_calls") ||
+            memchr(key, 0, bytes))
+            continue;
         qr_jw_key(w, key);
         rc = write_as_is(v, w, err);
     }
@@ -179,12 +194,14 @@ static enum qr_status write_message(qr_json *m, size_t i, struct qr_json_writer 
 enum qr_status chat_messages(qr_json *messages, struct qr_json_writer *w, struct qr_error *err)
 {
     if (qr_json_type(messages) != QR_JSON_ARR || qr_json_len(messages) == 0)
-        return qr_fail_param(err, QR_EINVAL, "messages", "`messages` must be a list of at least one message.");
+        return qr_fail_param(err, QR_EINVAL, "messages",
+                             "`messages` must be a list of at least one message.");
     enum qr_status rc = QR_OK;
     struct qr_json_iter it = qr_json_iter(messages);
     size_t i = 0;
     qr_jw_arr(w);
-    for (qr_json *m; rc == QR_OK && (m = qr_json_next(&it, NULL, NULL)); i++) rc = write_message(m, i, w, err);
+    for (qr_json *m; rc == QR_OK && (m = qr_json_next(&it, NULL, NULL)); i++)
+        rc = write_message(m, i, w, err);
     if (rc == QR_OK) qr_jw_arr_end(w);
     return rc;
 }
@@ -197,7 +214,8 @@ static void token_var(struct qr_json_writer *w, const char *name, const struct q
     qr_jw_strn(w, s.data, s.bytes);
 }
 
-enum qr_status chat_vars(struct qr_lib *lib, const struct chat_options *o, struct qr_buf *json, struct qr_error *err)
+enum qr_status chat_vars(struct qr_lib *lib, const struct chat_options *o, struct qr_buf *json,
+                         struct qr_error *err)
 {
     struct qr_json_writer w;
     qr_jw_init(&w, json);
@@ -233,8 +251,8 @@ static bool blank(char c)
     return c == ' ' || c == '\n' || c == '\t' || c == '\r';
 }
 
-// Cuts the rendered text behind the last message's content, as transformers does: the last place where the content stands,
-// without blanks around it unless the template kept them at the end.
+// Cuts the rendered text behind the last message's content, as transformers does: the last place where the
+// content stands, without blanks around it unless the template kept them at the end.
 static enum qr_status cut_after_final(qr_json *messages, struct qr_buf *text, struct qr_error *err)
 {
     struct qr_buf json = {0};
@@ -255,18 +273,24 @@ static enum qr_status cut_after_final(qr_json *messages, struct qr_buf *text, st
         for (size_t i = text->len; trimmed && !found && i-- > 0;)
             if (text->len - i >= trimmed && memcmp(text->data + i, s, trimmed) == 0) found = true, at = i;
         if (!found)
-            rc = qr_fail_param(err, QR_EINVAL, "continue_final_message", "The template does not keep the last message as it is, so it cannot be continued.");
-        else if (trimmed) text->len = at + (text->len - at >= n && memcmp(text->data + at, s, n) == 0 ? n : trimmed);
+            rc = qr_fail_param(
+                err, QR_EINVAL, "continue_final_message",
+                "The template does not keep the last message as it is, so it cannot be continued.");
+        else if (trimmed)
+            text->len = at + (text->len - at >= n && memcmp(text->data + at, s, n) == 0 ? n : trimmed);
     }
     qr_json_free(&doc);
     qr_buf_fini(&json);
     return rc;
 }
 
-enum qr_status chat_render(struct qr_lib *lib, const struct chat_options *o, struct qr_buf *out, struct qr_error *err)
+enum qr_status chat_render(struct qr_lib *lib, const struct chat_options *o, struct qr_buf *out,
+                           struct qr_error *err)
 {
     const struct qr_template *t = qr_lib_template(lib);
-    if (!t) return qr_fail_param(err, QR_ENOTSUP, "messages", "This model has no chat template; start the server with --chat-template.");
+    if (!t)
+        return qr_fail_param(err, QR_ENOTSUP, "messages",
+                             "This model has no chat template; start the server with --chat-template.");
     struct qr_buf json = {0};
     enum qr_status rc = chat_vars(lib, o, &json, err);
     if (rc == QR_OK) rc = qr_template_render(t, json.data, json.len, out, err);

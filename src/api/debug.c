@@ -1,4 +1,5 @@
-/* What the engine's memory looks like: /debug/kv. With API keys it needs one, without it answers loopback only. */
+/* What the engine's memory looks like: /debug/kv. With API keys it needs one, without it answers loopback
+ * only. */
 #include "api/api_internal.h"
 
 static void put(struct qr_json_writer *w, const char *key, uint64_t v)

@@ -1,4 +1,5 @@
-/* Refusals: {"error":{"message","type","param","code"}}, at most 1 kB, never with the client's own words in it. */
+/* Refusals: {"error":{"message","type","param","code"}}, at most 1 kB, never with the client's own words in
+ * it. */
 #include "api/api_internal.h"
 
 #include <stdarg.h>
@@ -54,15 +55,19 @@ size_t error_render(int status, const char *message, const char *param, char *ou
     qr_jw_key(&w, "type");
     qr_jw_str(&w, error_type(status));
     qr_jw_key(&w, "param");
-    if (param && *param) qr_jw_str(&w, param);
-    else qr_jw_null(&w);
+    if (param && *param)
+        qr_jw_str(&w, param);
+    else
+        qr_jw_null(&w);
     qr_jw_key(&w, "code");
     qr_jw_int(&w, status);
     qr_jw_obj_end(&w);
     qr_jw_obj_end(&w);
     size_t n = 0;
     if (b.failed || b.len >= cap) {
-        n = (size_t)snprintf(out, cap, "{\"error\":{\"message\":\"error\",\"type\":\"%s\",\"param\":null,\"code\":%d}}", error_type(status), status);
+        n = (size_t)snprintf(out, cap,
+                             "{\"error\":{\"message\":\"error\",\"type\":\"%s\",\"param\":null,\"code\":%d}}",
+                             error_type(status), status);
         if (n >= cap) n = 0;
     } else {
         memcpy(out, b.data, b.len);
@@ -76,15 +81,18 @@ void call_reply(struct call *c, int status, const char *content_type, const void
 {
     if (c->route) {
         int cls = status / 100;
-        if (cls >= 1 && cls <= 5) atomic_fetch_add_explicit(&c->api->by_route[c->route - api_routes][cls], 1, memory_order_relaxed);
+        if (cls >= 1 && cls <= 5)
+            atomic_fetch_add_explicit(&c->api->by_route[c->route - api_routes][cls], 1, memory_order_relaxed);
     }
     if (!atomic_load(&c->gone)) http_reply(c->req, status, content_type, body, bytes);
 }
 
 void call_reply_json(struct call *c, int status, struct qr_buf *body)
 {
-    if (body->failed) call_error(c, 503, NULL, "The server is out of memory.");
-    else call_reply(c, status, "application/json", body->data, body->len);
+    if (body->failed)
+        call_error(c, 503, NULL, "The server is out of memory.");
+    else
+        call_reply(c, status, "application/json", body->data, body->len);
     qr_buf_fini(body);
 }
 

@@ -57,7 +57,8 @@ void gen_fail(struct call *c, int status, const char *param, const char *message
     n += error_render(status, message, param, event + n, 1024);
     static const char end[] = "\n\ndata: [DONE]\n\n";
     memcpy(event + n, end, sizeof end - 1);
-    if (http_stream_write(c->req, event, n + sizeof end - 1) == QR_ECANCELED) QR_DEBUG_LOG("api", "%s: the client left", g->id);
+    if (http_stream_write(c->req, event, n + sizeof end - 1) == QR_ECANCELED)
+        QR_DEBUG_LOG("api", "%s: the client left", g->id);
     http_stream_end(c->req);
 }
 
@@ -70,13 +71,16 @@ static void name_request(struct call *c, bool chat)
     struct api_gen *g = atomic_load(&c->gen);
     const char *given = http_req_header(c->req, "X-Request-Id");
     size_t n = given ? strlen(given) : 0;
-    if (!given && g->params.request_id.data) given = g->params.request_id.data, n = g->params.request_id.bytes;
+    if (!given && g->params.request_id.data)
+        given = g->params.request_id.data, n = g->params.request_id.bytes;
     bool ok = n > 0 && n <= 128;
-    for (size_t i = 0; ok && i < n; i++) ok = isalnum((unsigned char)given[i]) || (given[i] && strchr("-_.:", given[i]));
+    for (size_t i = 0; ok && i < n; i++)
+        ok = isalnum((unsigned char)given[i]) || (given[i] && strchr("-_.:", given[i]));
     char own[40];
     if (!ok) {
         uint64_t k = atomic_fetch_add(&a->n_ids, 1), salt = qr_mix64((uint64_t)a->started);
-        n = (size_t)snprintf(own, sizeof own, "%016llx%016llx", (unsigned long long)qr_rand_u64(a->seed, salt, k),
+        n = (size_t)snprintf(own, sizeof own, "%016llx%016llx",
+                             (unsigned long long)qr_rand_u64(a->seed, salt, k),
                              (unsigned long long)qr_rand_u64(~a->seed, salt, k));
         given = own;
     }
@@ -96,7 +100,8 @@ static void log_ignored(struct api *a, const char *names)
         if (a->n_logged == API_LOGGED_FIELDS) known = true;
         if (!known) a->logged[a->n_logged++] = h;
         pthread_mutex_unlock(&a->fields_lock);
-        if (!known) QR_WARN("api", "requests have a field that is not known here and ignored: %.*s", (int)n, names);
+        if (!known)
+            QR_WARN("api", "requests have a field that is not known here and ignored: %.*s", (int)n, names);
         names += n;
         names += strspn(names, ", ");
     }
@@ -123,10 +128,17 @@ static struct qr_gen engine_request(struct call *c, struct api_seq *s, uint64_t 
     const struct api_gen *g = atomic_load(&c->gen);
     const struct api_params *p = &g->params;
     const struct qr_lib_info *info = qr_lib_info(atomic_load(&c->api->lib));
-    struct qr_gen r = {.req = {.prompt = s->prompt, .n_prompt = (int32_t)s->n_prompt, .n_choices = 1, .arrival_ns = c->arrival_ns,
+    struct qr_gen r = {.req = {.prompt = s->prompt,
+                               .n_prompt = (int32_t)s->n_prompt,
+                               .n_choices = 1,
+                               .arrival_ns = c->arrival_ns,
                                .sampling = p->sampling},
-                       .stops = p->stops, .n_stops = p->n_stops, .include_stop = p->include_stop, .skip_special = p->skip_special,
-                       .want_tokens = wants_tokens(p), .user = s};
+                       .stops = p->stops,
+                       .n_stops = p->n_stops,
+                       .include_stop = p->include_stop,
+                       .skip_special = p->skip_special,
+                       .want_tokens = wants_tokens(p),
+                       .user = s};
     struct qr_sampling *sp = &r.req.sampling;
     int32_t room = info->max_model_len - (int32_t)s->n_prompt;
     if (sp->max_tokens < 0 || sp->max_tokens > room) sp->max_tokens = room;
@@ -169,7 +181,8 @@ static void submit_all(struct call *c)
     struct api_gen *g = atomic_load(&c->gen);
     struct qr_error err = {0};
     enum qr_status rc = QR_OK;
-    uint64_t seed = g->params.seed != -1 ? (uint64_t)g->params.seed : qr_rand_u64(a->seed, 0x5eed, atomic_fetch_add(&a->n_seeds, 1));
+    uint64_t seed = g->params.seed != -1 ? (uint64_t)g->params.seed
+                                         : qr_rand_u64(a->seed, 0x5eed, atomic_fetch_add(&a->n_seeds, 1));
     pthread_mutex_lock(&g->lock);
     g->n_open = g->n_seqs;
     for (int i = 0; rc == QR_OK && i < g->n_seqs; i++) {
@@ -184,7 +197,9 @@ static void submit_all(struct call *c)
     if (rc != QR_OK) {
         err.code = rc;
         if (rc == QR_AGAIN) qr_metric_add(a->metrics, QR_METRIC_REJECT_REQS, 1);
-        const char *message = err.msg[0] ? err.msg : rc == QR_AGAIN ? "The engine's queue is full; try again." : "The request failed.";
+        const char *message = err.msg[0]       ? err.msg
+                              : rc == QR_AGAIN ? "The engine's queue is full; try again."
+                                               : "The request failed.";
         gen_fail(c, error_status(rc), err.param, message);
     }
     pthread_mutex_unlock(&g->lock);
@@ -198,7 +213,8 @@ static enum qr_status read_request(struct call *c, struct qr_json_doc *doc, bool
     struct api *a = c->api;
     struct api_gen *g = atomic_load(&c->gen);
     const struct qr_lib_info *info = qr_lib_info(atomic_load(&a->lib));
-    struct api_limits lim = {info->model.n_vocab, info->max_model_len, a->conf.max_logprobs, a->conf.default_temperature};
+    struct api_limits lim = {info->model.n_vocab, info->max_model_len, a->conf.max_logprobs,
+                             a->conf.default_temperature};
     enum qr_status rc = api_params_parse(qr_json_root(doc), chat, &lim, &g->params, err);
     if (rc != QR_OK) return rc;
     if (g->params.ignored[0]) {

@@ -67,8 +67,10 @@ static void by_route(struct api *a, struct qr_buf *b)
     for (int i = 0; i < api_n_routes; i++)
         for (int cls = 2; cls <= 5; cls++)
             if (cls != 3)
-                qr_buf_printf(b, "http_requests_total{handler=\"%s\",method=\"%s\",status=\"%dxx\"} %llu\n", api_routes[i].path,
-                              api_routes[i].method, cls, (unsigned long long)atomic_load_explicit(&a->by_route[i][cls], memory_order_relaxed));
+                qr_buf_printf(
+                    b, "http_requests_total{handler=\"%s\",method=\"%s\",status=\"%dxx\"} %llu\n",
+                    api_routes[i].path, api_routes[i].method, cls,
+                    (unsigned long long)atomic_load_explicit(&a->by_route[i][cls], memory_order_relaxed));
 }
 
 void api_metrics(struct call *c)
@@ -91,7 +93,9 @@ void api_metrics(struct call *c)
     struct qr_buf b = {0};
     qr_metrics_render(a->metrics, &b);
     by_route(a, &b);
-    if (b.failed) call_error(c, 503, NULL, "The server is out of memory.");
-    else call_reply(c, 200, "text/plain; version=0.0.4; charset=utf-8", b.data, b.len);
+    if (b.failed)
+        call_error(c, 503, NULL, "The server is out of memory.");
+    else
+        call_reply(c, 200, "text/plain; version=0.0.4; charset=utf-8", b.data, b.len);
     qr_buf_fini(&b);
 }

@@ -11,12 +11,14 @@
 // --- The table ---
 
 enum field_kind {
-    F_BOOL, F_INT, F_REAL, // into a member, within [lo, hi]
-    F_REAL_OPEN,           // within (lo, hi]
-    F_JSON,                // kept as it is
-    F_FN,                  // a reader of its own
-    F_NEUTRAL,             // only values of `neutral` pass
-    F_ANY,                 // accepted whatever it is: it never changes an answer
+    F_BOOL, // into a member; numbers within [lo, hi]
+    F_INT,
+    F_REAL,
+    F_REAL_OPEN, // within (lo, hi]
+    F_JSON,      // kept as it is
+    F_FN,        // a reader of its own
+    F_NEUTRAL,   // only values of `neutral` pass
+    F_ANY,       // accepted whatever it is: it never changes an answer
 };
 enum { COMP = 1, CHAT = 2, BOTH = 3 };
 // Values that change nothing; null always is one.
@@ -34,6 +36,7 @@ struct field {
 #define INT64_LO -9223372036854775808.0
 #define INT64_HI 9223372036854775807.0
 #define IN(m) offsetof(struct api_params, m)
+// clang-format off
 #define BOOL(name, where, m) {name, where, F_BOOL, 0, 0, 0, IN(m), NULL}
 #define INT(name, where, m, lo, hi) {name, where, F_INT, 0, lo, hi, IN(m), NULL}
 #define REAL(name, where, m, lo, hi) {name, where, F_REAL, 0, lo, hi, IN(m), NULL}
@@ -43,7 +46,6 @@ struct field {
 #define NEUTRAL(name, where, values) {name, where, F_NEUTRAL, values, 0, 0, 0, NULL}
 #define ANY(name, where) {name, where, F_ANY, 0, 0, 0, 0, NULL}
 
-// clang-format off
 static const struct field fields[] = {
     JSON("model", BOTH, model),
     JSON("prompt", COMP, prompt),
@@ -124,7 +126,8 @@ static const struct field fields[] = {
 static const struct field *find(const char *name, size_t bytes, int where)
 {
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
-        if ((fields[i].where & where) && strlen(fields[i].name) == bytes && memcmp(fields[i].name, name, bytes) == 0)
+        if ((fields[i].where & where) && strlen(fields[i].name) == bytes &&
+            memcmp(fields[i].name, name, bytes) == 0)
             return &fields[i];
     return NULL;
 }
@@ -133,7 +136,8 @@ static const struct field *find(const char *name, size_t bytes, int where)
 
 enum qr_status field_type_error(struct qr_error *err, const char *name, const char *expected, qr_json *v)
 {
-    return qr_fail_param(err, QR_EINVAL, name, "`%s` must be %s, not %s.", name, expected, qr_json_type_name(qr_json_type(v)));
+    return qr_fail_param(err, QR_EINVAL, name, "`%s` must be %s, not %s.", name, expected,
+                         qr_json_type_name(qr_json_type(v)));
 }
 
 static enum qr_status read_int(const struct field *f, qr_json *v, int64_t *out, struct qr_error *err)
@@ -141,10 +145,13 @@ static enum qr_status read_int(const struct field *f, qr_json *v, int64_t *out, 
     int64_t x;
     enum qr_json_type t = qr_json_type(v);
     if (t != QR_JSON_INT && t != QR_JSON_REAL) return field_type_error(err, f->name, "an integer", v);
-    if (!qr_json_int64(v, &x)) return qr_fail_param(err, QR_EINVAL, f->name, "`%s` must be an integer of 64 bits.", f->name);
+    if (!qr_json_int64(v, &x))
+        return qr_fail_param(err, QR_EINVAL, f->name, "`%s` must be an integer of 64 bits.", f->name);
     if ((double)x < f->lo || (double)x > f->hi) {
-        if (f->hi >= INT64_HI) return qr_fail_param(err, QR_EINVAL, f->name, "`%s` must be at least %.0f.", f->name, f->lo);
-        return qr_fail_param(err, QR_EINVAL, f->name, "`%s` must be between %.0f and %.0f.", f->name, f->lo, f->hi);
+        if (f->hi >= INT64_HI)
+            return qr_fail_param(err, QR_EINVAL, f->name, "`%s` must be at least %.0f.", f->name, f->lo);
+        return qr_fail_param(err, QR_EINVAL, f->name, "`%s` must be between %.0f and %.0f.", f->name, f->lo,
+                             f->hi);
     }
     *out = x;
     return QR_OK;
@@ -157,7 +164,8 @@ static enum qr_status read_real(const struct field *f, qr_json *v, double *out, 
     if (t != QR_JSON_INT && t != QR_JSON_REAL) return field_type_error(err, f->name, "a number", v);
     bool open = f->kind == F_REAL_OPEN;
     if (!qr_json_double(v, &x) || !isfinite(x) || x < f->lo || x > f->hi || (open && x <= f->lo))
-        return qr_fail_param(err, QR_EINVAL, f->name, "`%s` must be in %s%g, %g].", f->name, open ? "(" : "[", f->lo, f->hi);
+        return qr_fail_param(err, QR_EINVAL, f->name, "`%s` must be in %s%g, %g].", f->name, open ? "(" : "[",
+                             f->lo, f->hi);
     *out = x;
     return QR_OK;
 }
@@ -173,14 +181,14 @@ static bool is_neutral(unsigned neutral, qr_json *v)
     case QR_JSON_STR: return (neutral & N_STR) && qr_json_str(v, &n) && n == 0;
     case QR_JSON_INT:
     case QR_JSON_REAL:
-        return qr_json_double(v, &x) &&
-               ((x == 0 && (neutral & N_0)) || (x == 1 && (neutral & N_1)) || (x == -1 && (neutral & N_MINUS1)));
+        return qr_json_double(v, &x) && ((x == 0 && (neutral & N_0)) || (x == 1 && (neutral & N_1)) ||
+                                         (x == -1 && (neutral & N_MINUS1)));
     default: return false;
     }
 }
 
-static enum qr_status read_field(struct api_params *p, const struct field *f, qr_json *v, const struct api_limits *lim,
-                                 struct qr_error *err)
+static enum qr_status read_field(struct api_params *p, const struct field *f, qr_json *v,
+                                 const struct api_limits *lim, struct qr_error *err)
 {
     void *at = (char *)p + f->at;
     if (f->kind == F_ANY) return QR_OK;
@@ -197,7 +205,8 @@ static enum qr_status read_field(struct api_params *p, const struct field *f, qr
     case F_FN: return f->fn(p, f->name, v, lim, err);
     default:
         if (is_neutral(f->neutral, v)) return QR_OK;
-        return qr_fail_param(err, QR_ENOTSUP, f->name, "`%s` is not supported by this server with this value.", f->name);
+        return qr_fail_param(err, QR_ENOTSUP, f->name,
+                             "`%s` is not supported by this server with this value.", f->name);
     }
 }
 
@@ -221,10 +230,12 @@ static enum qr_status check_tokens(struct api_params *p, struct qr_error *err)
     int64_t max = p->max_tokens;
     if (p->max_completion_tokens >= 0) max = p->max_completion_tokens, name = "max_completion_tokens";
     if (max < 0 && !p->chat) max = 16; // OpenAI's default of completions
-    if (max == 0 && (p->chat || !p->echo)) return qr_fail_param(err, QR_EINVAL, name, "`%s` must be at least 1.", name);
+    if (max == 0 && (p->chat || !p->echo))
+        return qr_fail_param(err, QR_EINVAL, name, "`%s` must be at least 1.", name);
     if (max >= 0 && p->min_tokens > max)
         return qr_fail_param(err, QR_EINVAL, "min_tokens", "`min_tokens` must be at most `%s`.", name);
-    if (p->min_tokens > INT32_MAX) return qr_fail_param(err, QR_EINVAL, "min_tokens", "`min_tokens` is larger than any context.");
+    if (p->min_tokens > INT32_MAX)
+        return qr_fail_param(err, QR_EINVAL, "min_tokens", "`min_tokens` is larger than any context.");
     p->sampling.max_tokens = max > INT32_MAX ? INT32_MAX : (int32_t)max;
     p->sampling.min_tokens = (int32_t)p->min_tokens;
     return QR_OK;
@@ -232,16 +243,21 @@ static enum qr_status check_tokens(struct api_params *p, struct qr_error *err)
 
 static enum qr_status check_logprobs(struct api_params *p, const struct api_limits *lim, struct qr_error *err)
 {
-    struct { const char *name; int64_t v; } all[] = {
-        {p->chat ? "top_logprobs" : "logprobs", p->chat ? p->top_logprobs : p->logprobs}, {"prompt_logprobs", p->prompt_logprobs}};
+    struct {
+        const char *name;
+        int64_t v;
+    } all[] = {{p->chat ? "top_logprobs" : "logprobs", p->chat ? p->top_logprobs : p->logprobs},
+               {"prompt_logprobs", p->prompt_logprobs}};
     int max = lim->max_logprobs < QR_LOGPROBS_MAX ? lim->max_logprobs : QR_LOGPROBS_MAX;
     for (int i = 0; i < 2; i++)
         if (all[i].v > max)
-            return qr_fail_param(err, QR_EINVAL, all[i].name, "`%s` is greater than the most that is allowed: %d.", all[i].name, max);
+            return qr_fail_param(err, QR_EINVAL, all[i].name,
+                                 "`%s` is greater than the most that is allowed: %d.", all[i].name, max);
     if (p->chat && p->top_logprobs > 0 && !p->want_logprobs)
         return qr_fail_param(err, QR_EINVAL, "top_logprobs", "`top_logprobs` needs `logprobs` to be true.");
     if (p->prompt_logprobs > 0 && p->stream)
-        return qr_fail_param(err, QR_EINVAL, "prompt_logprobs", "`prompt_logprobs` is not available when `stream` is true.");
+        return qr_fail_param(err, QR_EINVAL, "prompt_logprobs",
+                             "`prompt_logprobs` is not available when `stream` is true.");
     int64_t n = p->logprobs;
     if (p->chat) n = p->want_logprobs ? (p->top_logprobs > 0 ? p->top_logprobs : 0) : -1;
     p->sampling.n_logprobs = (int32_t)n;
@@ -250,8 +266,8 @@ static enum qr_status check_logprobs(struct api_params *p, const struct api_limi
     return QR_OK;
 }
 
-// Temperatures below 1e-5 are greedy, and then the filters mean nothing; below 0.01 they are raised to it, because the
-// division by them overflows.
+// Temperatures below 1e-5 are greedy, and then the filters mean nothing; below 0.01 they are raised to it,
+// because the division by them overflows.
 static void set_sampling(struct api_params *p)
 {
     struct qr_sampling *s = &p->sampling;
@@ -271,12 +287,16 @@ static enum qr_status check(struct api_params *p, const struct api_limits *lim, 
 {
     if (p->n > 1 && p->temperature < 1e-5)
         return qr_fail_param(err, QR_EINVAL, "n", "`n` must be 1 when using greedy sampling.");
-    if (p->n > 1) return qr_fail_param(err, QR_ENOTSUP, "n", "`n` greater than 1 is not supported by this server.");
+    if (p->n > 1)
+        return qr_fail_param(err, QR_ENOTSUP, "n", "`n` greater than 1 is not supported by this server.");
     if ((p->include_usage || p->continuous_usage) && !p->stream)
-        return qr_fail_param(err, QR_EINVAL, "stream_options", "`stream_options` can only be set when `stream` is true.");
+        return qr_fail_param(err, QR_EINVAL, "stream_options",
+                             "`stream_options` can only be set when `stream` is true.");
     if (p->chat && !p->messages) return qr_fail_param(err, QR_EINVAL, "messages", "`messages` is required.");
-    if (!p->chat && !p->prompt) return qr_fail_param(err, QR_EINVAL, "prompt", "`prompt` must be provided and non-empty.");
-    if (p->model && qr_json_type(p->model) != QR_JSON_STR) return field_type_error(err, "model", "a string", p->model);
+    if (!p->chat && !p->prompt)
+        return qr_fail_param(err, QR_EINVAL, "prompt", "`prompt` must be provided and non-empty.");
+    if (p->model && qr_json_type(p->model) != QR_JSON_STR)
+        return field_type_error(err, "model", "a string", p->model);
     enum qr_status rc = check_tokens(p, err);
     if (rc == QR_OK) rc = check_logprobs(p, lim, err);
     if (rc == QR_OK) set_sampling(p);
@@ -285,16 +305,29 @@ static enum qr_status check(struct api_params *p, const struct api_limits *lim, 
 
 static void set_defaults(struct api_params *p, bool chat, const struct api_limits *lim)
 {
-    *p = (struct api_params){.chat = chat, .skip_special = true, .add_special = !chat, .add_generation_prompt = true, .truncate = -2,
-                             .seed = -1, .n = 1, .max_tokens = -1, .max_completion_tokens = -1, .logprobs = -1, .top_logprobs = -1,
-                             .prompt_logprobs = -1, .top_p = 1, .repetition = 1};
+    *p = (struct api_params){.chat = chat,
+                             .skip_special = true,
+                             .add_special = !chat,
+                             .add_generation_prompt = true,
+                             .truncate = -2,
+                             .seed = -1,
+                             .n = 1,
+                             .max_tokens = -1,
+                             .max_completion_tokens = -1,
+                             .logprobs = -1,
+                             .top_logprobs = -1,
+                             .prompt_logprobs = -1,
+                             .top_p = 1,
+                             .repetition = 1};
     p->temperature = lim->default_temperature < 0 ? 1.0 : lim->default_temperature;
 }
 
-enum qr_status api_params_parse(qr_json *root, bool chat, const struct api_limits *lim, struct api_params *out, struct qr_error *err)
+enum qr_status api_params_parse(qr_json *root, bool chat, const struct api_limits *lim,
+                                struct api_params *out, struct qr_error *err)
 {
     if (qr_json_type(root) != QR_JSON_OBJ)
-        return qr_fail(err, QR_EINVAL, "The body must be a JSON object, not %s.", qr_json_type_name(qr_json_type(root)));
+        return qr_fail(err, QR_EINVAL, "The body must be a JSON object, not %s.",
+                       qr_json_type_name(qr_json_type(root)));
     if (qr_json_len(root) > API_MAX_FIELDS)
         return qr_fail(err, QR_EINVAL, "The body has more than %d fields.", API_MAX_FIELDS);
     struct api_params p;
@@ -310,7 +343,8 @@ enum qr_status api_params_parse(qr_json *root, bool chat, const struct api_limit
             ignore(&p, key, bytes);
             continue;
         }
-        if (f->at == IN(add_generation_prompt) && f->kind == F_BOOL && qr_json_bool(v, false)) generation_prompt_said = true;
+        if (f->at == IN(add_generation_prompt) && f->kind == F_BOOL && qr_json_bool(v, false))
+            generation_prompt_said = true;
         rc = read_field(&p, f, v, lim, err);
     }
     if (rc == QR_OK && p.continue_final && generation_prompt_said)

@@ -2,11 +2,12 @@
  *
  * Owns: the table of every field that is known (params.c), what it becomes, and the text of a refusal.
  * Refuses to know: HTTP, tokenizers, the engine. Pure: JSON in, numbers out.
- * Threads: a value per request. Lifetime: _parse to _fini; `json` members and stop strings live as long as the document.
+ * Threads: a value per request. Lifetime: _parse to _fini; `json` members and stop strings live as long as
+ * the document.
  *
  * A field is taken, neutral (only values that change nothing pass), or refused. Fields that nobody knows are
- * ignored and listed in `ignored`. Integers may be written as reals without a fraction (16.0); numbers in quotes and
- * booleans for numbers are refused. null always means "absent". */
+ * ignored and listed in `ignored`. Integers may be written as reals without a fraction (16.0); numbers in
+ * quotes and booleans for numbers are refused. null always means "absent". */
 #ifndef QR_API_PARAMS_H
 #define QR_API_PARAMS_H
 
@@ -23,8 +24,8 @@
 #define API_MAX_STOP_IDS 1024
 #define API_MAX_BIAS 4096
 #define API_MAX_BAD_WORDS 128
-#define API_MAX_FIELDS 256      // of a request's top level
-#define API_MAX_PROMPTS 1024    // in one completions request
+#define API_MAX_FIELDS 256   // of a request's top level
+#define API_MAX_PROMPTS 1024 // in one completions request
 #define API_MAX_IGNORED_BYTES 512
 
 // What the limits of a request depend on.
@@ -43,28 +44,30 @@ struct api_params {
     struct qr_text_span request_id, cache_salt;
     // How the prompt is made.
     bool add_special, add_generation_prompt, continue_final;
-    int64_t truncate;     // -2: no; -1: to fit; else at most so many tokens
-    bool truncate_left;   // drop the first tokens, not the last
+    int64_t truncate;   // -2: no; -1: to fit; else at most so many tokens
+    bool truncate_left; // drop the first tokens, not the last
     // How tokens are chosen: eos and bad words are filled in later; arrays belong to this record.
     struct qr_sampling sampling; // max_tokens -1: as many as fit
-    int64_t seed;         // -1: draw one
-    struct qr_text_span stops[API_MAX_STOPS]; size_t n_stops;
-    struct qr_text_span bad_words[API_MAX_BAD_WORDS]; size_t n_bad_words;
+    int64_t seed;                // -1: draw one
+    struct qr_text_span stops[API_MAX_STOPS];
+    size_t n_stops;
+    struct qr_text_span bad_words[API_MAX_BAD_WORDS];
+    size_t n_bad_words;
     // Raw numbers of the table, before they become `sampling`.
     int64_t n, max_tokens, max_completion_tokens, min_tokens, top_k, logprobs, top_logprobs, prompt_logprobs;
     double temperature, top_p, min_p, presence, frequency, repetition;
-    bool want_logprobs;   // chat's
+    bool want_logprobs;                  // chat's
     char ignored[API_MAX_IGNORED_BYTES]; // "a, b": names that are safe in a header
 };
 
 // QR_EINVAL with err->param set; QR_ENOTSUP for a field that is known and not supported; QR_ENOMEM.
-enum qr_status api_params_parse(qr_json *root, bool chat, const struct api_limits *lim, struct api_params *out,
-                                struct qr_error *err) QR_MUST_CHECK;
+enum qr_status api_params_parse(qr_json *root, bool chat, const struct api_limits *lim,
+                                struct api_params *out, struct qr_error *err) QR_MUST_CHECK;
 void api_params_fini(struct api_params *p);
 
 // A list of token ids, each in [0, n_vocab). *out is allocated (QR_MEM_REQ).
-enum qr_status api_ids_parse(qr_json *v, const char *param, int32_t n_vocab, size_t n_max, int32_t **out, size_t *n,
-                             struct qr_error *err) QR_MUST_CHECK;
+enum qr_status api_ids_parse(qr_json *v, const char *param, int32_t n_vocab, size_t n_max, int32_t **out,
+                             size_t *n, struct qr_error *err) QR_MUST_CHECK;
 
 // chat_template_kwargs into p->template_kwargs: an object without reserved names.
 enum qr_status api_kwargs_read(struct api_params *p, qr_json *v, struct qr_error *err) QR_MUST_CHECK;

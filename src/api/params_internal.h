@@ -6,10 +6,12 @@
 
 #include "api/params.h"
 
-typedef enum qr_status field_fn(struct api_params *p, const char *name, qr_json *v, const struct api_limits *lim, struct qr_error *err);
+typedef enum qr_status field_fn(struct api_params *p, const char *name, qr_json *v,
+                                const struct api_limits *lim, struct qr_error *err);
 
-field_fn field_stream_options, field_stop, field_stop_ids, field_logit_bias, field_allowed, field_bad_words, field_response_format,
-    field_cache_salt, field_request_id, field_truncation_side, field_kwargs, field_logprobs, field_chat_template;
+field_fn field_stream_options, field_stop, field_stop_ids, field_logit_bias, field_allowed, field_bad_words,
+    field_response_format, field_cache_salt, field_request_id, field_truncation_side, field_kwargs,
+    field_logprobs, field_chat_template;
 
 enum qr_status field_type_error(struct qr_error *err, const char *name, const char *expected, qr_json *v);
 

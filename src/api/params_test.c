@@ -6,21 +6,26 @@
 
 #include "base/test.h"
 
-static const struct api_limits limits = {.n_vocab = 49152, .max_model_len = 2048, .max_logprobs = 20, .default_temperature = -1};
+static const struct api_limits limits = {
+    .n_vocab = 49152, .max_model_len = 2048, .max_logprobs = 20, .default_temperature = -1};
 
 // Parses {"prompt":"a",FIELDS} or {"messages":[],FIELDS}.
-static enum qr_status parse(bool chat, const char *fields, struct api_params *p, struct qr_json_doc **doc, struct qr_error *err)
+static enum qr_status parse(bool chat, const char *fields, struct api_params *p, struct qr_json_doc **doc,
+                            struct qr_error *err)
 {
     char text[4096];
     *err = (struct qr_error){0};
     *p = (struct api_params){0};
-    snprintf(text, sizeof text, "{%s%s%s}", chat ? "\"messages\":[]" : "\"prompt\":\"a\"", *fields ? "," : "", fields);
+    snprintf(text, sizeof text, "{%s%s%s}", chat ? "\"messages\":[]" : "\"prompt\":\"a\"", *fields ? "," : "",
+             fields);
     enum qr_status rc = qr_json_parse(text, strlen(text), QR_JSON_DEPTH_MAX, doc, err);
     if (rc != QR_OK) return rc;
     return api_params_parse(qr_json_root(*doc), chat, &limits, p, err);
 }
 
-struct bad { const char *fields, *param; };
+struct bad {
+    const char *fields, *param;
+};
 
 static void refuse_all(bool chat, const struct bad *rows, size_t n)
 {
@@ -35,62 +40,121 @@ static void refuse_all(bool chat, const struct bad *rows, size_t n)
     }
 }
 
+static const struct bad bad_values[] = {
+    // Rows 7, 8, 11 and 27 of the list of inputs that broke other servers.
+    {"\"max_tokens\":0", "max_tokens"},
+    {"\"max_tokens\":-1", "max_tokens"},
+    {"\"max_tokens\":\"16\"", "max_tokens"},
+    {"\"max_tokens\":1.5", "max_tokens"},
+    {"\"max_tokens\":1e30", "max_tokens"},
+    {"\"max_tokens\":true", "max_tokens"},
+    {"\"n\":1000000", "n"},
+    {"\"n\":0", "n"},
+    {"\"n\":-1", "n"},
+    {"\"n\":2,\"temperature\":0", "n"},
+    {"\"n\":2", "n"},
+    {"\"best_of\":100000", "best_of"},
+    {"\"logit_bias\":{\"999999999\":1}", "logit_bias"},
+    {"\"logit_bias\":{\"-1\":1}", "logit_bias"},
+    {"\"logit_bias\":{\"abc\":1}", "logit_bias"},
+    {"\"logit_bias\":{\"5\":\"x\"}", "logit_bias"},
+    {"\"logit_bias\":{\"05\":1}", "logit_bias"},
+    {"\"logit_bias\":{\"\":1}", "logit_bias"},
+    {"\"logit_bias\":[]", "logit_bias"},
+    {"\"logit_bias\":{\"49152\":1}", "logit_bias"},
+    {"\"stop_token_ids\":[999999999]", "stop_token_ids"},
+    {"\"stop_token_ids\":[\"1\"]", "stop_token_ids"},
+    {"\"stop_token_ids\":5", "stop_token_ids"},
+    {"\"allowed_token_ids\":[]", "allowed_token_ids"},
+    {"\"allowed_token_ids\":[-5]", "allowed_token_ids"},
+    {"\"allowed_token_ids\":[1.5]", "allowed_token_ids"},
+    {"\"temperature\":-1", "temperature"},
+    {"\"temperature\":3", "temperature"},
+    {"\"temperature\":\"0.7\"", "temperature"},
+    {"\"temperature\":true", "temperature"},
+    {"\"top_p\":0", "top_p"},
+    {"\"top_p\":1.0001", "top_p"},
+    {"\"top_k\":-2", "top_k"},
+    {"\"top_k\":1.5", "top_k"},
+    {"\"min_p\":2", "min_p"},
+    {"\"repetition_penalty\":0", "repetition_penalty"},
+    {"\"presence_penalty\":2.5", "presence_penalty"},
+    {"\"frequency_penalty\":-2.5", "frequency_penalty"},
+    {"\"seed\":9223372036854775808", "seed"},
+    {"\"seed\":\"1\"", "seed"},
+    {"\"logprobs\":-2", "logprobs"},
+    {"\"logprobs\":\"5\"", "logprobs"},
+    {"\"logprobs\":100000", "logprobs"},
+    {"\"logprobs\":true", "logprobs"},
+    {"\"logprobs\":-1", "logprobs"},
+    {"\"prompt_logprobs\":21", "prompt_logprobs"},
+    {"\"prompt_logprobs\":1,\"stream\":true", "prompt_logprobs"},
+    {"\"min_tokens\":5,\"max_tokens\":2", "min_tokens"},
+    {"\"min_tokens\":17", "min_tokens"},
+    {"\"priority\":1e30", "priority"},
+    {"\"stop\":[\"\",\"a\"]", "stop"},
+    {"\"stop\":\"\"", "stop"},
+    {"\"stop\":[\"1\",\"2\",\"3\",\"4\",\"5\"]", "stop"},
+    {"\"stop\":[1]", "stop"},
+    {"\"stop\":5", "stop"},
+    {"\"cache_salt\":\"\"", "cache_salt"},
+    {"\"cache_salt\":\"a/b\"", "cache_salt"},
+    {"\"bad_words\":[\"\"]", "bad_words"},
+    {"\"bad_words\":\"x\"", "bad_words"},
+    {"\"stream\":1", "stream"},
+    {"\"stream\":\"true\"", "stream"},
+    {"\"stream_options\":{\"include_usage\":true}", "stream_options"},
+    {"\"stream\":true,\"stream_options\":{\"include_usage\":1}", "stream_options"},
+    {"\"stream_options\":[]", "stream_options"},
+    {"\"truncate_prompt_tokens\":-2", "truncate_prompt_tokens"},
+    {"\"truncation_side\":\"up\"", "truncation_side"},
+    {"\"model\":5", "model"},
+    {"\"echo\":\"x\"", "echo"},
+    // Known and not supported: never in silence.
+    {"\"suffix\":\"x\"", "suffix"},
+    {"\"prompt_embeds\":\"AA\"", "prompt_embeds"},
+    {"\"use_beam_search\":true", "use_beam_search"},
+    {"\"length_penalty\":0.5", "length_penalty"},
+    {"\"guided_json\":{}", "guided_json"},
+    {"\"guided_choice\":[\"a\"]", "guided_choice"},
+    {"\"structured_outputs\":{\"regex\":\"a\"}", "structured_outputs"},
+    {"\"priority\":3", "priority"},
+    {"\"response_format\":{\"type\":\"json_object\"}", "response_format"},
+    {"\"response_format\":{}", "response_format"},
+    {"\"response_format\":\"text\"", "response_format"},
+    {"\"return_tokens_as_token_ids\":true", "return_tokens_as_token_ids"},
+    {"\"spaces_between_special_tokens\":false", "spaces_between_special_tokens"},
+    {"\"repetition_detection\":{}", "repetition_detection"},
+    {"\"logprob_token_ids\":[1]", "logprob_token_ids"},
+};
+
 QR_TEST(params_refuse_bad_values_by_name)
 {
-    static const struct bad rows[] = {
-        // Rows 7, 8, 11 and 27 of the list of inputs that broke other servers.
-        {"\"max_tokens\":0", "max_tokens"}, {"\"max_tokens\":-1", "max_tokens"}, {"\"max_tokens\":\"16\"", "max_tokens"},
-        {"\"max_tokens\":1.5", "max_tokens"}, {"\"max_tokens\":1e30", "max_tokens"}, {"\"max_tokens\":true", "max_tokens"},
-        {"\"n\":1000000", "n"}, {"\"n\":0", "n"}, {"\"n\":-1", "n"}, {"\"n\":2,\"temperature\":0", "n"}, {"\"n\":2", "n"},
-        {"\"best_of\":100000", "best_of"},
-        {"\"logit_bias\":{\"999999999\":1}", "logit_bias"}, {"\"logit_bias\":{\"-1\":1}", "logit_bias"},
-        {"\"logit_bias\":{\"abc\":1}", "logit_bias"}, {"\"logit_bias\":{\"5\":\"x\"}", "logit_bias"},
-        {"\"logit_bias\":{\"05\":1}", "logit_bias"}, {"\"logit_bias\":{\"\":1}", "logit_bias"}, {"\"logit_bias\":[]", "logit_bias"},
-        {"\"logit_bias\":{\"49152\":1}", "logit_bias"},
-        {"\"stop_token_ids\":[999999999]", "stop_token_ids"}, {"\"stop_token_ids\":[\"1\"]", "stop_token_ids"},
-        {"\"stop_token_ids\":5", "stop_token_ids"}, {"\"allowed_token_ids\":[]", "allowed_token_ids"},
-        {"\"allowed_token_ids\":[-5]", "allowed_token_ids"}, {"\"allowed_token_ids\":[1.5]", "allowed_token_ids"},
-        {"\"temperature\":-1", "temperature"}, {"\"temperature\":3", "temperature"}, {"\"temperature\":\"0.7\"", "temperature"},
-        {"\"temperature\":true", "temperature"}, {"\"top_p\":0", "top_p"}, {"\"top_p\":1.0001", "top_p"}, {"\"top_k\":-2", "top_k"},
-        {"\"top_k\":1.5", "top_k"}, {"\"min_p\":2", "min_p"}, {"\"repetition_penalty\":0", "repetition_penalty"},
-        {"\"presence_penalty\":2.5", "presence_penalty"}, {"\"frequency_penalty\":-2.5", "frequency_penalty"},
-        {"\"seed\":9223372036854775808", "seed"}, {"\"seed\":\"1\"", "seed"}, {"\"logprobs\":-2", "logprobs"},
-        {"\"logprobs\":\"5\"", "logprobs"}, {"\"logprobs\":100000", "logprobs"}, {"\"logprobs\":true", "logprobs"},
-        {"\"logprobs\":-1", "logprobs"}, {"\"prompt_logprobs\":21", "prompt_logprobs"},
-        {"\"prompt_logprobs\":1,\"stream\":true", "prompt_logprobs"},
-        {"\"min_tokens\":5,\"max_tokens\":2", "min_tokens"}, {"\"min_tokens\":17", "min_tokens"}, {"\"priority\":1e30", "priority"},
-        {"\"stop\":[\"\",\"a\"]", "stop"}, {"\"stop\":\"\"", "stop"}, {"\"stop\":[\"1\",\"2\",\"3\",\"4\",\"5\"]", "stop"},
-        {"\"stop\":[1]", "stop"}, {"\"stop\":5", "stop"}, {"\"cache_salt\":\"\"", "cache_salt"}, {"\"cache_salt\":\"a/b\"", "cache_salt"},
-        {"\"bad_words\":[\"\"]", "bad_words"}, {"\"bad_words\":\"x\"", "bad_words"},
-        {"\"stream\":1", "stream"}, {"\"stream\":\"true\"", "stream"}, {"\"stream_options\":{\"include_usage\":true}", "stream_options"},
-        {"\"stream\":true,\"stream_options\":{\"include_usage\":1}", "stream_options"}, {"\"stream_options\":[]", "stream_options"},
-        {"\"truncate_prompt_tokens\":-2", "truncate_prompt_tokens"}, {"\"truncation_side\":\"up\"", "truncation_side"},
-        {"\"model\":5", "model"}, {"\"echo\":\"x\"", "echo"},
-        // Known and not supported: never in silence.
-        {"\"suffix\":\"x\"", "suffix"}, {"\"prompt_embeds\":\"AA\"", "prompt_embeds"}, {"\"use_beam_search\":true", "use_beam_search"},
-        {"\"length_penalty\":0.5", "length_penalty"}, {"\"guided_json\":{}", "guided_json"}, {"\"guided_choice\":[\"a\"]", "guided_choice"},
-        {"\"structured_outputs\":{\"regex\":\"a\"}", "structured_outputs"}, {"\"priority\":3", "priority"},
-        {"\"response_format\":{\"type\":\"json_object\"}", "response_format"}, {"\"response_format\":{}", "response_format"},
-        {"\"response_format\":\"text\"", "response_format"}, {"\"return_tokens_as_token_ids\":true", "return_tokens_as_token_ids"},
-        {"\"spaces_between_special_tokens\":false", "spaces_between_special_tokens"},
-        {"\"repetition_detection\":{}", "repetition_detection"}, {"\"logprob_token_ids\":[1]", "logprob_token_ids"},
-    };
-    refuse_all(false, rows, sizeof rows / sizeof rows[0]);
+    refuse_all(false, bad_values, sizeof bad_values / sizeof bad_values[0]);
 }
 
 QR_TEST(params_refuse_bad_chat_values_by_name)
 {
     static const struct bad rows[] = {
-        {"\"logprobs\":5", "logprobs"}, {"\"top_logprobs\":3", "top_logprobs"}, {"\"logprobs\":true,\"top_logprobs\":21", "top_logprobs"},
-        {"\"logprobs\":true,\"top_logprobs\":-1", "top_logprobs"}, {"\"max_tokens\":0", "max_tokens"},
-        {"\"max_completion_tokens\":0", "max_completion_tokens"}, {"\"max_tokens\":0,\"echo\":true", "max_tokens"},
-        {"\"tools\":[]", "tools"}, {"\"tools\":[{}]", "tools"}, {"\"tool_choice\":\"none\"", "tool_choice"},
-        {"\"functions\":[]", "functions"}, {"\"reasoning_effort\":\"low\"", "reasoning_effort"}, {"\"documents\":[{}]", "documents"},
+        {"\"logprobs\":5", "logprobs"},
+        {"\"top_logprobs\":3", "top_logprobs"},
+        {"\"logprobs\":true,\"top_logprobs\":21", "top_logprobs"},
+        {"\"logprobs\":true,\"top_logprobs\":-1", "top_logprobs"},
+        {"\"max_tokens\":0", "max_tokens"},
+        {"\"max_completion_tokens\":0", "max_completion_tokens"},
+        {"\"max_tokens\":0,\"echo\":true", "max_tokens"},
+        {"\"tools\":[]", "tools"},
+        {"\"tools\":[{}]", "tools"},
+        {"\"tool_choice\":\"none\"", "tool_choice"},
+        {"\"functions\":[]", "functions"},
+        {"\"reasoning_effort\":\"low\"", "reasoning_effort"},
+        {"\"documents\":[{}]", "documents"},
         {"\"chat_template\":\"{% for i in range(999999999) %}x{% endfor %}\"", "chat_template"},
         {"\"chat_template_kwargs\":{\"tokenize\":true}", "chat_template_kwargs"},
         {"\"chat_template_kwargs\":{\"messages\":[]}", "chat_template_kwargs"},
         {"\"chat_template_kwargs\":{\"add_generation_prompt\":\"x\"}", "chat_template_kwargs"},
-        {"\"chat_template_kwargs\":[]", "chat_template_kwargs"}, {"\"add_generation_prompt\":1", "add_generation_prompt"},
+        {"\"chat_template_kwargs\":[]", "chat_template_kwargs"},
+        {"\"add_generation_prompt\":1", "add_generation_prompt"},
         {"\"continue_final_message\":true,\"add_generation_prompt\":true", "continue_final_message"},
         {"\"parallel_tool_calls\":1", "parallel_tool_calls"},
     };
@@ -100,17 +164,53 @@ QR_TEST(params_refuse_bad_chat_values_by_name)
 QR_TEST(params_let_neutral_values_pass)
 {
     static const char *const both[] = {
-        "\"best_of\":1", "\"best_of\":null", "\"n\":null", "\"n\":1", "\"suffix\":null", "\"priority\":0", "\"length_penalty\":1.0",
-        "\"use_beam_search\":false", "\"logit_bias\":{}", "\"logit_bias\":null", "\"stop\":[]", "\"stop\":null", "\"seed\":-1",
-        "\"response_format\":{\"type\":\"text\"}", "\"response_format\":null", "\"user\":\"x\"", "\"user\":5", "\"stop_token_ids\":[]",
-        "\"top_k\":0", "\"top_k\":-1", "\"max_tokens\":null", "\"max_tokens\":16.0", "\"temperature\":0", "\"cache_salt\":\"abc\"",
-        "\"guided_json\":null", "\"stream_options\":null", "\"stream\":null", "\"thinking_token_budget\":-1", "\"bad_words\":[]",
-        "\"model\":null", "\"seed\":9223372036854775807", "\"seed\":-9223372036854775808", "\"min_tokens\":16,\"max_tokens\":16",
+        "\"best_of\":1",
+        "\"best_of\":null",
+        "\"n\":null",
+        "\"n\":1",
+        "\"suffix\":null",
+        "\"priority\":0",
+        "\"length_penalty\":1.0",
+        "\"use_beam_search\":false",
+        "\"logit_bias\":{}",
+        "\"logit_bias\":null",
+        "\"stop\":[]",
+        "\"stop\":null",
+        "\"seed\":-1",
+        "\"response_format\":{\"type\":\"text\"}",
+        "\"response_format\":null",
+        "\"user\":\"x\"",
+        "\"user\":5",
+        "\"stop_token_ids\":[]",
+        "\"top_k\":0",
+        "\"top_k\":-1",
+        "\"max_tokens\":null",
+        "\"max_tokens\":16.0",
+        "\"temperature\":0",
+        "\"cache_salt\":\"abc\"",
+        "\"guided_json\":null",
+        "\"stream_options\":null",
+        "\"stream\":null",
+        "\"thinking_token_budget\":-1",
+        "\"bad_words\":[]",
+        "\"model\":null",
+        "\"seed\":9223372036854775807",
+        "\"seed\":-9223372036854775808",
+        "\"min_tokens\":16,\"max_tokens\":16",
     };
     static const char *const chat[] = {
-        "\"tools\":null", "\"tool_choice\":null", "\"parallel_tool_calls\":false", "\"include_reasoning\":true",
-        "\"documents\":[]", "\"chat_template_kwargs\":{}", "\"chat_template_kwargs\":{\"enable_thinking\":false}", "\"top_logprobs\":0",
-        "\"logprobs\":false", "\"chat_template\":null", "\"continue_final_message\":true", "\"logprobs\":true,\"top_logprobs\":20",
+        "\"tools\":null",
+        "\"tool_choice\":null",
+        "\"parallel_tool_calls\":false",
+        "\"include_reasoning\":true",
+        "\"documents\":[]",
+        "\"chat_template_kwargs\":{}",
+        "\"chat_template_kwargs\":{\"enable_thinking\":false}",
+        "\"top_logprobs\":0",
+        "\"logprobs\":false",
+        "\"chat_template\":null",
+        "\"continue_final_message\":true",
+        "\"logprobs\":true,\"top_logprobs\":20",
     };
     for (size_t i = 0; i < sizeof both / sizeof both[0] + sizeof chat / sizeof chat[0]; i++) {
         bool is_chat = i >= sizeof both / sizeof both[0];
@@ -130,10 +230,16 @@ QR_TEST(params_become_sampling)
     struct api_params p;
     struct qr_error err;
     struct qr_json_doc *doc = NULL;
-    assert_int_equal(parse(false, "\"temperature\":0.7,\"top_p\":0.9,\"top_k\":40,\"min_p\":0.1,\"max_tokens\":7,\"min_tokens\":2,"
-                                  "\"logit_bias\":{\"5\":1e9,\"7\":-3},\"stop\":[\"a\",\"bc\"],\"stop_token_ids\":[3],\"seed\":42,"
-                                  "\"presence_penalty\":1,\"frequency_penalty\":-1,\"repetition_penalty\":1.5,\"logprobs\":3,\"echo\":true,"
-                                  "\"foo\":1,\"bar-x\":{},\"bad\\nname\":1", &p, &doc, &err), QR_OK);
+    assert_int_equal(
+        parse(
+            false,
+            "\"temperature\":0.7,\"top_p\":0.9,\"top_k\":40,\"min_p\":0.1,\"max_tokens\":7,\"min_tokens\":2,"
+            "\"logit_bias\":{\"5\":1e9,\"7\":-3},\"stop\":[\"a\",\"bc\"],\"stop_token_ids\":[3],\"seed\":42,"
+            "\"presence_penalty\":1,\"frequency_penalty\":-1,\"repetition_penalty\":1.5,\"logprobs\":3,"
+            "\"echo\":true,"
+            "\"foo\":1,\"bar-x\":{},\"bad\\nname\":1",
+            &p, &doc, &err),
+        QR_OK);
     assert_true(fabsf(p.sampling.temperature - 0.7f) < 1e-6f);
     assert_int_equal(p.sampling.top_k, 40);
     assert_int_equal(p.sampling.max_tokens, 7);
@@ -162,14 +268,17 @@ QR_TEST(params_defaults_are_openais)
     assert_true(p.add_special && p.skip_special);
     assert_int_equal(p.sampling.n_logprobs, -1);
     qr_json_free(&doc);
-    assert_int_equal(parse(true, "\"max_tokens\":5,\"max_completion_tokens\":9,\"logprobs\":true", &p, &doc, &err), QR_OK);
+    assert_int_equal(
+        parse(true, "\"max_tokens\":5,\"max_completion_tokens\":9,\"logprobs\":true", &p, &doc, &err), QR_OK);
     assert_int_equal(p.sampling.max_tokens, 9);
     assert_false(p.add_special);
     assert_int_equal(p.sampling.n_logprobs, 0);
     qr_json_free(&doc);
-    assert_int_equal(parse(true, "\"temperature\":0,\"top_p\":0.5,\"top_k\":3,\"min_p\":0.5", &p, &doc, &err), QR_OK);
+    assert_int_equal(parse(true, "\"temperature\":0,\"top_p\":0.5,\"top_k\":3,\"min_p\":0.5", &p, &doc, &err),
+                     QR_OK);
     assert_int_equal(p.sampling.max_tokens, -1);
-    assert_true(p.sampling.temperature == 0 && p.sampling.top_p == 1 && p.sampling.top_k == 0 && p.sampling.min_p == 0);
+    assert_true(p.sampling.temperature == 0 && p.sampling.top_p == 1 && p.sampling.top_k == 0 &&
+                p.sampling.min_p == 0);
     qr_json_free(&doc);
     assert_int_equal(parse(true, "\"temperature\":0.001", &p, &doc, &err), QR_OK);
     assert_true(p.sampling.temperature == 0.01f);
@@ -178,8 +287,15 @@ QR_TEST(params_defaults_are_openais)
 
 QR_TEST(params_need_an_object_with_a_prompt)
 {
-    static const struct { const char *text; bool chat; const char *param; } rows[] = {
-        {"{}", false, "prompt"}, {"{\"prompt\":null}", false, "prompt"}, {"{}", true, "messages"}, {"[]", false, ""}, {"5", true, ""}};
+    static const struct {
+        const char *text;
+        bool chat;
+        const char *param;
+    } rows[] = {{"{}", false, "prompt"},
+                {"{\"prompt\":null}", false, "prompt"},
+                {"{}", true, "messages"},
+                {"[]", false, ""},
+                {"5", true, ""}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct api_params p;
         struct qr_error err = {0};

@@ -1,8 +1,9 @@
 /* The pump: events of the engine become answers and event streams.
  *
- * A client that does not read never holds it up. Writes do not block; once more than API_STREAM_BYTES_MAX of a stream are
- * unsent, the stream's text is collected and written once in a second as one larger event, so that what waits is about
- * the text itself. The request goes on. When that lasts API_SLOW_CLIENT_NS the request is cancelled and its stream ends. */
+ * A client that does not read never holds it up. Writes do not block; once more than API_STREAM_BYTES_MAX of
+ * a stream are unsent, the stream's text is collected and written once in a second as one larger event, so
+ * that what waits is about the text itself. The request goes on. When that lasts API_SLOW_CLIENT_NS the
+ * request is cancelled and its stream ends. */
 #include "api/api_internal.h"
 
 #include <string.h>
@@ -41,9 +42,12 @@ static void count_finish(struct api_seq *s, const struct qr_gen_event *e)
 {
     struct qr_metrics *m = s->call->api->metrics;
     const struct api_params *p = &atomic_load(&s->call->gen)->params;
-    uint64_t n = (uint64_t)e->n_generated, arrival = s->call->arrival_ns, last = s->last_ns ? s->last_ns : e->now_ns;
-    static const enum qr_metric by_finish[] = {[QR_FINISH_STOP] = QR_METRIC_SUCCESS_STOP, [QR_FINISH_LENGTH] = QR_METRIC_SUCCESS_LENGTH,
-                                               [QR_FINISH_ABORT] = QR_METRIC_SUCCESS_ABORT, [QR_FINISH_ERROR] = QR_METRIC_SUCCESS_ERROR};
+    uint64_t n = (uint64_t)e->n_generated, arrival = s->call->arrival_ns,
+             last = s->last_ns ? s->last_ns : e->now_ns;
+    static const enum qr_metric by_finish[] = {[QR_FINISH_STOP] = QR_METRIC_SUCCESS_STOP,
+                                               [QR_FINISH_LENGTH] = QR_METRIC_SUCCESS_LENGTH,
+                                               [QR_FINISH_ABORT] = QR_METRIC_SUCCESS_ABORT,
+                                               [QR_FINISH_ERROR] = QR_METRIC_SUCCESS_ERROR};
     qr_metric_add(m, by_finish[e->finish], 1); // here, not in the engine, to which a stop string is a cancel
     qr_metric_observe(m, QR_HIST_E2E, since(e->now_ns, arrival), 1);
     if (e->scheduled_ns) qr_metric_observe(m, QR_HIST_QUEUE, since(e->scheduled_ns, arrival), 1);
@@ -59,7 +63,8 @@ static void count_finish(struct api_seq *s, const struct qr_gen_event *e)
     qr_metric_observe(m, QR_HIST_PROMPT_LEN, s->n_prompt, 1);
     qr_metric_observe(m, QR_HIST_GENERATION_LEN, n, 1);
     qr_metric_observe(m, QR_HIST_MAX_GENERATION, n, 1);
-    if (p->sampling.max_tokens >= 0) qr_metric_observe(m, QR_HIST_PARAMS_MAX, (uint64_t)p->sampling.max_tokens, 1);
+    if (p->sampling.max_tokens >= 0)
+        qr_metric_observe(m, QR_HIST_PARAMS_MAX, (uint64_t)p->sampling.max_tokens, 1);
     qr_metric_observe(m, QR_HIST_PARAMS_N, 1, 1);
     qr_metric_observe(m, QR_HIST_REQ_PREEMPTIONS, (uint64_t)e->n_preemptions, 1);
 }
@@ -87,7 +92,8 @@ static void write_scratch(struct call *c, uint64_t now_ns)
 {
     struct api *a = c->api;
     struct api_gen *g = atomic_load(&c->gen);
-    enum qr_status rc = a->scratch.failed ? QR_ENOMEM : http_stream_write(c->req, a->scratch.data, a->scratch.len);
+    enum qr_status rc =
+        a->scratch.failed ? QR_ENOMEM : http_stream_write(c->req, a->scratch.data, a->scratch.len);
     if (rc == QR_OK) {
         g->slow_since_ns = 0;
     } else if (rc == QR_AGAIN) {
@@ -173,7 +179,9 @@ static void take(struct api_seq *s, const struct qr_gen_event *e)
 
 // --- The line in the log ---
 
-struct last { uint64_t ns, prompt, generated, preemptions; };
+struct last {
+    uint64_t ns, prompt, generated, preemptions;
+};
 
 static void log_line(struct api *a, struct qr_lib *lib, struct last *l, uint64_t now_ns)
 {
@@ -183,12 +191,16 @@ static void log_line(struct api *a, struct qr_lib *lib, struct last *l, uint64_t
     double seconds = (double)(now_ns - l->ns) * 1e-9;
     uint64_t prompt = s.n_prompt_tokens - l->prompt, generated = s.n_generated_tokens - l->generated;
     if (l->ns && (prompt || generated || s.n_running || s.n_waiting)) {
-        double hits = qr_metric_get(a->metrics, QR_METRIC_PROMPT_CACHED), asked = qr_metric_get(a->metrics, QR_METRIC_CACHE_QUERIES);
-        QR_INFO("engine", "Engine 000: Avg prompt throughput: %.1f tokens/s, Avg generation throughput: %.1f tokens/s, Running: %d reqs, "
-                          "Waiting: %d reqs, Preemptions: %llu, CPU KV cache usage: %.1f%%, Prefix cache hit rate: %.1f%%",
-                (double)prompt / seconds, (double)generated / seconds, s.n_running, s.n_waiting,
-                (unsigned long long)(s.n_preemptions - l->preemptions), s.n_blocks ? 100.0 * s.n_blocks_used / s.n_blocks : 0,
-                asked > 0 ? 100 * hits / asked : 0);
+        double hits = qr_metric_get(a->metrics, QR_METRIC_PROMPT_CACHED),
+               asked = qr_metric_get(a->metrics, QR_METRIC_CACHE_QUERIES);
+        QR_INFO(
+            "engine",
+            "Engine 000: Avg prompt throughput: %.1f tokens/s, Avg generation throughput: %.1f tokens/s, "
+            "Running: %d reqs, "
+            "Waiting: %d reqs, Preemptions: %llu, CPU KV cache usage: %.1f%%, Prefix cache hit rate: %.1f%%",
+            (double)prompt / seconds, (double)generated / seconds, s.n_running, s.n_waiting,
+            (unsigned long long)(s.n_preemptions - l->preemptions),
+            s.n_blocks ? 100.0 * s.n_blocks_used / s.n_blocks : 0, asked > 0 ? 100 * hits / asked : 0);
     }
     *l = (struct last){now_ns, s.n_prompt_tokens, s.n_generated_tokens, s.n_preemptions};
 }

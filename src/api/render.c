@@ -76,15 +76,17 @@ static int64_t json_chars(const struct qr_buf *b, size_t at)
     if (b->failed) return 0;
     for (size_t i = at + 1; i + 1 < b->len; i++) {
         unsigned char ch = (unsigned char)b->data[i];
-        if (ch == '\\') i += b->data[i + 1] == 'u' ? 5 : 1;
-        else if ((ch & 0xC0) == 0x80) continue;
+        if (ch == '\\')
+            i += b->data[i + 1] == 'u' ? 5 : 1;
+        else if ((ch & 0xC0) == 0x80)
+            continue;
         n++;
     }
     return n;
 }
 
-// {"token": logprob, ...}: the token itself, then the most likely ones. Two tokens may show as the same text (halves of
-// characters do); a name stands once, for the more likely.
+// {"token": logprob, ...}: the token itself, then the most likely ones. Two tokens may show as the same text
+// (halves of characters do); a name stands once, for the more likely.
 static void put_top_map(struct qr_buf *b, const struct qr_tokenizer *t, const struct qr_gen_token *tok)
 {
     size_t at[QR_LOGPROBS_MAX + 1], bytes[QR_LOGPROBS_MAX + 1];
@@ -101,7 +103,8 @@ static void put_top_map(struct qr_buf *b, const struct qr_tokenizer *t, const st
         if (b->failed) return;
         bytes[n] = b->len - at[n];
         bool twice = false;
-        for (int k = 0; k < n; k++) twice |= bytes[k] == bytes[n] && memcmp(b->data + at[k], b->data + at[n], bytes[n]) == 0;
+        for (int k = 0; k < n; k++)
+            twice |= bytes[k] == bytes[n] && memcmp(b->data + at[k], b->data + at[n], bytes[n]) == 0;
         if (twice) {
             b->len = before;
             continue;
@@ -163,7 +166,8 @@ static void add_chat_token(struct api_seq *s, const struct qr_gen_token *tok)
     qr_buf_str(b, "]}");
 }
 
-static void put_prompt_entry(struct qr_buf *b, const struct qr_tokenizer *t, int32_t id, float logprob, int rank)
+static void put_prompt_entry(struct qr_buf *b, const struct qr_tokenizer *t, int32_t id, float logprob,
+                             int rank)
 {
     struct qr_text_span s = token_text(t, id);
     qr_buf_printf(b, "\"%d\":{\"logprob\":", id);
@@ -215,13 +219,16 @@ void pieces_add(struct api_seq *s, const struct qr_gen_token *tok)
         qr_buf_printf(&s->pieces.ids, "%d", tok->id);
     }
     if (p->sampling.n_logprobs < 0) return;
-    if (p->chat) add_chat_token(s, tok);
-    else add_completion_token(s, tok, true);
+    if (p->chat)
+        add_chat_token(s, tok);
+    else
+        add_completion_token(s, tok, true);
 }
 
 static struct qr_buf *piece(struct api_pieces *p, int i)
 {
-    struct qr_buf *all[] = {&p->tokens, &p->logprobs, &p->tops, &p->offsets, &p->content, &p->ids, &p->prompt};
+    struct qr_buf *all[] = {&p->tokens,  &p->logprobs, &p->tops,  &p->offsets,
+                            &p->content, &p->ids,      &p->prompt};
     return i < (int)(sizeof all / sizeof all[0]) ? all[i] : NULL;
 }
 
@@ -247,7 +254,8 @@ void pieces_fini(struct api_pieces *p)
 static void put_head(struct qr_buf *b, const struct call *c, const char *object)
 {
     const struct api_gen *g = gen_of(c);
-    qr_buf_printf(b, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", g->id, object, (long long)g->created);
+    qr_buf_printf(b, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", g->id, object,
+                  (long long)g->created);
     put_str(b, c->api->model_name, strlen(c->api->model_name));
     qr_buf_str(b, ",\"choices\":[");
 }
@@ -280,13 +288,18 @@ static void put_finish(struct qr_buf *b, struct api_seq *s)
     const struct api_params *p = &gen_of(s->call)->params;
     const char *name = s->done ? qr_finish_name(s->finish) : NULL;
     qr_buf_str(b, ",\"finish_reason\":");
-    if (name) put_str(b, name, strlen(name));
-    else qr_buf_str(b, "null");
+    if (name)
+        put_str(b, name, strlen(name));
+    else
+        qr_buf_str(b, "null");
     if (!s->done && p->chat) return; // chat says why it stopped only when it did
     qr_buf_str(b, ",\"stop_reason\":");
-    if (s->stop_string >= 0 && (size_t)s->stop_string < p->n_stops) put_str(b, p->stops[s->stop_string].data, p->stops[s->stop_string].bytes);
-    else if (s->stop_token >= 0) qr_buf_printf(b, "%d", s->stop_token);
-    else qr_buf_str(b, "null");
+    if (s->stop_string >= 0 && (size_t)s->stop_string < p->n_stops)
+        put_str(b, p->stops[s->stop_string].data, p->stops[s->stop_string].bytes);
+    else if (s->stop_token >= 0)
+        qr_buf_printf(b, "%d", s->stop_token);
+    else
+        qr_buf_str(b, "null");
 }
 
 static void put_token_ids(struct qr_buf *b, struct api_seq *s, bool with_prompt)
@@ -309,8 +322,10 @@ static void put_usage(struct qr_buf *b, const struct call *c)
         generated += g->seqs[i].n_generated;
         cached += g->seqs[i].n_cached;
     }
-    qr_buf_printf(b, "\"usage\":{\"prompt_tokens\":%lld,\"total_tokens\":%lld,\"completion_tokens\":%lld,"
-                     "\"prompt_tokens_details\":{\"cached_tokens\":%lld}}", prompt, prompt + generated, generated, cached);
+    qr_buf_printf(b,
+                  "\"usage\":{\"prompt_tokens\":%lld,\"total_tokens\":%lld,\"completion_tokens\":%lld,"
+                  "\"prompt_tokens_details\":{\"cached_tokens\":%lld}}",
+                  prompt, prompt + generated, generated, cached);
 }
 
 static void put_fingerprint(struct qr_buf *b, const struct call *c)
@@ -328,7 +343,8 @@ static void put_choice(struct qr_buf *b, struct api_seq *s)
     if (p->chat) {
         qr_buf_str(b, "\"message\":{\"role\":\"assistant\",\"content\":");
         put_text(b, &s->text);
-        qr_buf_str(b, ",\"refusal\":null,\"annotations\":null,\"audio\":null,\"function_call\":null,\"reasoning\":null}");
+        qr_buf_str(b, ",\"refusal\":null,\"annotations\":null,\"audio\":null,\"function_call\":null,"
+                      "\"reasoning\":null}");
     } else {
         qr_buf_str(b, "\"text\":");
         put_text(b, &s->text);
@@ -337,8 +353,10 @@ static void put_choice(struct qr_buf *b, struct api_seq *s)
     put_finish(b, s);
     if (!p->chat) {
         qr_buf_str(b, ",\"prompt_logprobs\":");
-        if (p->prompt_logprobs >= 0) put_array(b, &s->pieces.prompt);
-        else qr_buf_str(b, "null");
+        if (p->prompt_logprobs >= 0)
+            put_array(b, &s->pieces.prompt);
+        else
+            qr_buf_str(b, "null");
     }
     put_token_ids(b, s, !p->chat);
     qr_buf_char(b, '}');
@@ -357,11 +375,15 @@ void render_answer(struct call *c, struct qr_buf *out)
     put_usage(out, c);
     if (chat) {
         qr_buf_str(out, ",\"prompt_logprobs\":");
-        if (g->params.prompt_logprobs >= 0) put_array(out, &g->seqs[0].pieces.prompt);
-        else qr_buf_str(out, "null");
+        if (g->params.prompt_logprobs >= 0)
+            put_array(out, &g->seqs[0].pieces.prompt);
+        else
+            qr_buf_str(out, "null");
         qr_buf_str(out, ",\"prompt_token_ids\":");
-        if (g->params.return_token_ids) put_ids(out, g->seqs[0].prompt, g->seqs[0].n_prompt);
-        else qr_buf_str(out, "null");
+        if (g->params.return_token_ids)
+            put_ids(out, g->seqs[0].prompt, g->seqs[0].n_prompt);
+        else
+            qr_buf_str(out, "null");
     }
     qr_buf_str(out, ",\"kv_transfer_params\":null}");
 }
@@ -387,7 +409,10 @@ void render_role(struct api_seq *s, struct qr_buf *out)
     QR_ASSERT(p->chat);
     qr_buf_str(out, "data: ");
     put_head(out, s->call, chunk_object(p));
-    qr_buf_printf(out, "{\"index\":%d,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null}]", s->index);
+    qr_buf_printf(out,
+                  "{\"index\":%d,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
+                  "\"finish_reason\":null}]",
+                  s->index);
     if (p->return_token_ids) {
         qr_buf_str(out, ",\"prompt_token_ids\":");
         put_ids(out, s->prompt, s->n_prompt);

@@ -4,15 +4,30 @@
 #include "base/mem.h"
 #include "base/test.h"
 
-/* A vocabulary of seven tokens: a, b, " c", the two halves of "é" (Ã and ©, the names of bytes C3 and A9 in byte-level BPE), a
- * special end token and a quote. */
+/* A vocabulary of seven tokens: a, b, " c", the two halves of "é" (Ã and ©, the names of bytes C3 and A9 in
+ * byte-level BPE), a special end token and a quote. */
 enum { TOK_A, TOK_B, TOK_SP_C, TOK_C3, TOK_A9, TOK_END, TOK_QUOTE, N_TOKENS };
 
 static struct qr_tokenizer *tiny_tokenizer(void)
 {
-    static const struct qr_text_span tokens[] = {{"a", 1}, {"b", 1}, {"\xC4\xA0" "c", 3}, {"\xC3\x83", 2}, {"\xC2\xA9", 2}, {"<|end|>", 7}, {"\"", 1}};
+    static const struct qr_text_span tokens[] = {{"a", 1},
+                                                 {"b", 1},
+                                                 {"\xC4\xA0"
+                                                  "c",
+                                                  3},
+                                                 {"\xC3\x83", 2},
+                                                 {"\xC2\xA9", 2},
+                                                 {"<|end|>", 7},
+                                                 {"\"", 1}};
     static const int32_t types[] = {1, 1, 1, 1, 1, 3, 1};
-    struct qr_vocab v = {.model = "gpt2", .pre = "gpt-2", .n_tokens = N_TOKENS, .tokens = tokens, .types = types, .bos = -1, .eos = TOK_END, .unk = -1};
+    struct qr_vocab v = {.model = "gpt2",
+                         .pre = "gpt-2",
+                         .n_tokens = N_TOKENS,
+                         .tokens = tokens,
+                         .types = types,
+                         .bos = -1,
+                         .eos = TOK_END,
+                         .unk = -1};
     struct qr_tokenizer *t = NULL;
     struct qr_error err = {0};
     if (qr_tokenizer_from_vocab(&v, &t, &err) != QR_OK) fail_msg("%s", err.msg);
@@ -51,7 +66,13 @@ static struct fixture *make(bool chat)
     f->prompt[0] = TOK_A;
     f->prompt[1] = TOK_SP_C;
     f->prompt[2] = TOK_B;
-    f->seq = (struct api_seq){.call = &f->c, .prompt = f->prompt, .n_prompt = 3, .stop_token = -1, .stop_string = -1, .n_generated = 2, .n_cached = 1};
+    f->seq = (struct api_seq){.call = &f->c,
+                              .prompt = f->prompt,
+                              .n_prompt = 3,
+                              .stop_token = -1,
+                              .stop_string = -1,
+                              .n_generated = 2,
+                              .n_cached = 1};
     return f;
 }
 
@@ -72,7 +93,8 @@ static qr_json *parsed(struct fixture *f, size_t skip, size_t tail)
     struct qr_error err = {0};
     assert_false(f->out.failed);
     qr_json_free(&f->doc);
-    if (qr_json_parse(f->out.data + skip, f->out.len - skip - tail, 16, &f->doc, &err) != QR_OK) fail_msg("%s in %s", err.msg, f->out.data);
+    if (qr_json_parse(f->out.data + skip, f->out.len - skip - tail, 16, &f->doc, &err) != QR_OK)
+        fail_msg("%s in %s", err.msg, f->out.data);
     return qr_json_root(f->doc);
 }
 
@@ -114,7 +136,8 @@ QR_TEST(render_completion_answer)
     expect(qr_json_get(choice, "logprobs"), "null");
     expect(qr_json_get(choice, "finish_reason"), "\"stop\"");
     expect(qr_json_get(choice, "stop_reason"), "1");
-    expect(qr_json_get(r, "usage"), "{\"prompt_tokens\":3,\"total_tokens\":5,\"completion_tokens\":2,\"prompt_tokens_details\":{\"cached_tokens\":1}}");
+    expect(qr_json_get(r, "usage"), "{\"prompt_tokens\":3,\"total_tokens\":5,\"completion_tokens\":2,"
+                                    "\"prompt_tokens_details\":{\"cached_tokens\":1}}");
     expect(qr_json_get(r, "system_fingerprint"), "\"quire-0-1\"");
     drop(f);
 }
@@ -143,11 +166,14 @@ QR_TEST(render_completion_logprobs_with_echo)
     f->seq.done = true;
     f->seq.finish = QR_FINISH_LENGTH;
     render_answer(&f->c, &f->out);
-    qr_json *choice = qr_json_at(qr_json_get(parsed(f, 0, 0), "choices"), 0), *lp = qr_json_get(choice, "logprobs");
+    qr_json *choice = qr_json_at(qr_json_get(parsed(f, 0, 0), "choices"), 0),
+            *lp = qr_json_get(choice, "logprobs");
     expect(qr_json_get(lp, "tokens"), "[\"a\",\" c\",\"b\",\"\xEF\xBF\xBD\",\"<|end|>\"]");
     expect(qr_json_get(lp, "token_logprobs"), "[null,-0.5,-9999.0,-0.25,-1.0]");
     expect(qr_json_get(lp, "text_offset"), "[0,1,3,4,5]");
-    expect(qr_json_get(lp, "top_logprobs"), "[null,{\" c\":-0.5,\"b\":-1.5},{\"b\":-9999.0},{\"\xEF\xBF\xBD\":-0.25,\"a\":-2.0},{\"<|end|>\":-1.0}]");
+    expect(qr_json_get(lp, "top_logprobs"),
+           "[null,{\" "
+           "c\":-0.5,\"b\":-1.5},{\"b\":-9999.0},{\"\xEF\xBF\xBD\":-0.25,\"a\":-2.0},{\"<|end|>\":-1.0}]");
     expect(qr_json_get(choice, "token_ids"), "[3,5]");
     expect(qr_json_get(choice, "prompt_token_ids"), "[0,2,1]");
     expect(qr_json_get(choice, "finish_reason"), "\"length\"");
@@ -179,10 +205,12 @@ QR_TEST(render_chat_logprobs_carry_bytes)
     expect(qr_json_get(r, "object"), "\"chat.completion\"");
     expect(qr_json_get(qr_json_get(choice, "message"), "content"), "\"x\"");
     expect(qr_json_get(qr_json_get(choice, "message"), "role"), "\"assistant\"");
-    expect(qr_json_get(choice, "logprobs"), "{\"content\":[{\"token\":\"\xEF\xBF\xBD\",\"logprob\":-0.25,\"bytes\":[195],\"top_logprobs\":"
-                                            "[{\"token\":\"\\\"\",\"logprob\":-0.125,\"bytes\":[34]}]}]}");
+    expect(qr_json_get(choice, "logprobs"),
+           "{\"content\":[{\"token\":\"\xEF\xBF\xBD\",\"logprob\":-0.25,\"bytes\":[195],\"top_logprobs\":"
+           "[{\"token\":\"\\\"\",\"logprob\":-0.125,\"bytes\":[34]}]}]}");
     expect(qr_json_get(choice, "stop_reason"), "\"END\"");
-    expect(qr_json_get(r, "prompt_logprobs"), "[null,{\"1\":{\"logprob\":-0.5,\"rank\":7,\"decoded_token\":\"b\"}}]");
+    expect(qr_json_get(r, "prompt_logprobs"),
+           "[null,{\"1\":{\"logprob\":-0.5,\"rank\":7,\"decoded_token\":\"b\"}}]");
     drop(f);
 }
 
@@ -256,14 +284,17 @@ QR_TEST(error_bodies_are_small_and_valid)
     static const char *const messages[] = {"plain", "quote \" and \xFF\xC3 bytes", NULL};
     for (int i = 0; i < 3; i++) {
         struct qr_json_doc *doc = NULL;
-        size_t n = error_render(400, messages[i] ? messages[i] : message, i ? "prompt" : "", body, sizeof body);
+        size_t n =
+            error_render(400, messages[i] ? messages[i] : message, i ? "prompt" : "", body, sizeof body);
         assert_true(n > 0 && n <= 1024);
         assert_int_equal(qr_json_parse(body, n, 4, &doc, NULL), QR_OK);
         qr_json *e = qr_json_get(qr_json_root(doc), "error");
         expect(qr_json_get(e, "code"), "400");
         expect(qr_json_get(e, "type"), "\"BadRequestError\"");
-        if (!messages[i]) assert_non_null(qr_json_get(e, "message"));
-        else expect(qr_json_get(e, "param"), i ? "\"prompt\"" : "null");
+        if (!messages[i])
+            assert_non_null(qr_json_get(e, "message"));
+        else
+            expect(qr_json_get(e, "param"), i ? "\"prompt\"" : "null");
         qr_json_free(&doc);
     }
 }
@@ -313,17 +344,31 @@ static void check_messages(const char *in, const char *want)
 
 QR_TEST(messages_become_what_templates_expect)
 {
-    check_messages("[{\"role\":\"user\",\"content\":\"x\",\"name\":\"n\"}]", "[{\"role\":\"user\",\"content\":\"x\",\"name\":\"n\"}]");
-    check_messages("[{\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\",\"text\":\"b\"}],\"role\":\"developer\"}]",
+    check_messages("[{\"role\":\"user\",\"content\":\"x\",\"name\":\"n\"}]",
+                   "[{\"role\":\"user\",\"content\":\"x\",\"name\":\"n\"}]");
+    check_messages("[{\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\",\"text\":\"b\"}],"
+                   "\"role\":\"developer\"}]",
                    "[{\"role\":\"system\",\"content\":\"a\\nb\"}]");
-    check_messages("[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"1\",\"type\":\"function\",\"function\":"
-                   "{\"name\":\"f\",\"arguments\":\"{\\\"a\\\": 1}\"}}]},{\"role\":\"tool\",\"content\":\"r\",\"tool_call_id\":\"1\"}]",
-                   "[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"1\",\"type\":\"function\",\"function\":"
-                   "{\"name\":\"f\",\"arguments\":{\"a\":1}}}]},{\"role\":\"tool\",\"content\":\"r\",\"tool_call_id\":\"1\"}]");
+    check_messages("[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"1\",\"type\":"
+                   "\"function\",\"function\":"
+                   "{\"name\":\"f\",\"arguments\":\"{\\\"a\\\": "
+                   "1}\"}}]},{\"role\":\"tool\",\"content\":\"r\",\"tool_call_id\":\"1\"}]",
+                   "[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"1\",\"type\":"
+                   "\"function\",\"function\":"
+                   "{\"name\":\"f\",\"arguments\":{\"a\":1}}}]},{\"role\":\"tool\",\"content\":\"r\",\"tool_"
+                   "call_id\":\"1\"}]");
     static const char *const bad[] = {
-        "[]", "{}", "\"x\"", "[5]", "[{\"content\":\"x\"}]", "[{\"role\":\"robot\",\"content\":\"x\"}]", "[{\"role\":\"user\"}]",
-        "[{\"role\":\"user\",\"content\":5}]", "[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{\"url\":\"x\"}}]}]",
-        "[{\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}]", "[{\"role\":\"user\",\"content\":[5]}]",
+        "[]",
+        "{}",
+        "\"x\"",
+        "[5]",
+        "[{\"content\":\"x\"}]",
+        "[{\"role\":\"robot\",\"content\":\"x\"}]",
+        "[{\"role\":\"user\"}]",
+        "[{\"role\":\"user\",\"content\":5}]",
+        "[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{\"url\":\"x\"}}]}]",
+        "[{\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}]",
+        "[{\"role\":\"user\",\"content\":[5]}]",
         "[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{\"}}]}]",
         "[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"[1]\"}}]}]",
         "[{\"role\":\"assistant\",\"tool_calls\":[5]}]",

@@ -15,9 +15,12 @@ static bool flag(qr_json *root, const char *name, bool otherwise, const char **w
     return qr_json_bool(v, otherwise);
 }
 
-struct wish { bool add_special, parse_special, strings, pieces; };
+struct wish {
+    bool add_special, parse_special, strings, pieces;
+};
 
-static void write_tokens(struct qr_json_writer *w, const struct qr_tokenizer *t, const int32_t *ids, size_t n, bool pieces)
+static void write_tokens(struct qr_json_writer *w, const struct qr_tokenizer *t, const int32_t *ids, size_t n,
+                         bool pieces)
 {
     qr_jw_arr(w);
     for (size_t i = 0; i < n; i++) {
@@ -66,28 +69,36 @@ static void reply_tokens(struct call *c, const struct wish *wish, const int32_t 
 }
 
 // The text of messages or prompt or content. *text may point into buf or the document.
-static enum qr_status text_of(struct call *c, qr_json *root, struct wish *wish, struct qr_buf *buf, struct qr_text_span *text, struct qr_error *err)
+static enum qr_status text_of(struct call *c, qr_json *root, struct wish *wish, struct qr_buf *buf,
+                              struct qr_text_span *text, struct qr_error *err)
 {
     const char *wrong = NULL;
-    qr_json *messages = qr_json_get(root, "messages"), *prompt = qr_json_get(root, "prompt"), *content = qr_json_get(root, "content");
+    qr_json *messages = qr_json_get(root, "messages"), *prompt = qr_json_get(root, "prompt"),
+            *content = qr_json_get(root, "content");
     bool chat = qr_json_type(messages) == QR_JSON_ARR;
-    *wish = (struct wish){flag(root, "add_special_tokens", !chat && prompt, &wrong), flag(root, "parse_special", true, &wrong),
-                          flag(root, "return_token_strs", false, &wrong), flag(root, "with_pieces", false, &wrong)};
+    *wish = (struct wish){
+        flag(root, "add_special_tokens", !chat && prompt, &wrong), flag(root, "parse_special", true, &wrong),
+        flag(root, "return_token_strs", false, &wrong), flag(root, "with_pieces", false, &wrong)};
     if (!chat && !prompt) wish->add_special = flag(root, "add_special", false, &wrong);
-    struct chat_options o = {messages, NULL, flag(root, "add_generation_prompt", true, &wrong), flag(root, "continue_final_message", false, &wrong)};
+    struct chat_options o = {messages, NULL, flag(root, "add_generation_prompt", true, &wrong),
+                             flag(root, "continue_final_message", false, &wrong)};
     if (wrong) return qr_fail_param(err, QR_EINVAL, wrong, "`%s` must be a boolean.", wrong);
     if (!chat) {
         const char *name = prompt || !content ? "prompt" : "content";
         text->data = qr_json_str(prompt ? prompt : content, &text->bytes);
-        if (!text->data) return qr_fail_param(err, QR_EINVAL, name, "`%s` must be a string, or `messages` a list.", name);
+        if (!text->data)
+            return qr_fail_param(err, QR_EINVAL, name, "`%s` must be a string, or `messages` a list.", name);
         return QR_OK;
     }
     if (o.continue_final) o.add_generation_prompt = false;
     struct api_params p = {0};
-    qr_json *kwargs = qr_json_get(root, "chat_template_kwargs"), *own = qr_json_get(root, "chat_template"), *tools = qr_json_get(root, "tools");
+    qr_json *kwargs = qr_json_get(root, "chat_template_kwargs"), *own = qr_json_get(root, "chat_template"),
+            *tools = qr_json_get(root, "tools");
     if (qr_json_type(own) > QR_JSON_NULL)
-        return qr_fail_param(err, QR_EINVAL, "chat_template", "`chat_template` in a request is not trusted by this server.");
-    if (qr_json_type(tools) > QR_JSON_NULL) return qr_fail_param(err, QR_ENOTSUP, "tools", "`tools` is not supported by this server.");
+        return qr_fail_param(err, QR_EINVAL, "chat_template",
+                             "`chat_template` in a request is not trusted by this server.");
+    if (qr_json_type(tools) > QR_JSON_NULL)
+        return qr_fail_param(err, QR_ENOTSUP, "tools", "`tools` is not supported by this server.");
     enum qr_status rc = qr_json_type(kwargs) > QR_JSON_NULL ? api_kwargs_read(&p, kwargs, err) : QR_OK;
     o.kwargs = p.template_kwargs;
     if (rc == QR_OK) rc = chat_render(atomic_load(&c->api->lib), &o, buf, err);
@@ -111,7 +122,8 @@ void api_tokenize(struct call *c)
     int32_t *ids = NULL;
     size_t n = 0;
     enum qr_status rc = text_of(c, root, &wish, &buf, &text, &err);
-    unsigned flags = (wish.parse_special ? QR_ENCODE_PARSE_SPECIAL : 0) | (wish.add_special ? QR_ENCODE_ADD_SPECIAL : 0);
+    unsigned flags =
+        (wish.parse_special ? QR_ENCODE_PARSE_SPECIAL : 0) | (wish.add_special ? QR_ENCODE_ADD_SPECIAL : 0);
     if (rc == QR_OK) rc = qr_tokenizer_encode(c->api->tok, text.data, text.bytes, flags, &ids, &n, &err);
     if (rc == QR_OK) {
         reply_tokens(c, &wish, ids, n);
@@ -139,7 +151,8 @@ void api_detokenize(struct call *c)
     int32_t *ids = NULL;
     size_t n = 0;
     struct qr_buf text = {0}, b = {0};
-    enum qr_status rc = api_ids_parse(qr_json_get(root, "tokens"), "tokens", qr_tokenizer_size(t), 8u << 20, &ids, &n, &err);
+    enum qr_status rc =
+        api_ids_parse(qr_json_get(root, "tokens"), "tokens", qr_tokenizer_size(t), 8u << 20, &ids, &n, &err);
     if (rc == QR_OK) rc = qr_tokenizer_decode(t, ids, n, false, &text, &err);
     if (rc == QR_OK) {
         struct qr_json_writer w;

@@ -15,7 +15,10 @@
 // --- The tables that metrics.def expands to ---
 
 enum kind { COUNTER, GAUGE };
-struct row { enum kind kind; const char *name, *label, *help; };
+struct row {
+    enum kind kind;
+    const char *name, *label, *help;
+};
 static const struct row rows[QR_METRIC_COUNT] = {
 #define QR_COUNTER(id, name, label, help) {COUNTER, name, label, help},
 #define QR_GAUGE(id, name, label, help) {GAUGE, name, label, help},
@@ -26,22 +29,34 @@ static const struct row rows[QR_METRIC_COUNT] = {
 #undef QR_HIST
 };
 
-// Bucket bounds, ascending, in the unit that is shown. vLLM's, and for ITL finer ones below its first (10 ms): a small
-// model on a CPU answers every token within it.
+// Bucket bounds, ascending, in the unit that is shown. vLLM's, and for ITL finer ones below its first (10
+// ms): a small model on a CPU answers every token within it.
 #define BOUNDS_MAX 40
-struct family { double unit; int n; double le[BOUNDS_MAX]; }; // unit: what is observed = what is shown * unit
+struct family {
+    double unit;
+    int n;
+    double le[BOUNDS_MAX];
+}; // unit: what is observed = what is shown * unit
 #define SECONDS 1e9
-static const struct family
-    TTFT = {SECONDS, 22, {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560}},
-    ITL = {SECONDS, 27, {.00025, .0005, .00075, .001, .0015, .0025, .004, .006, .01, .025, .05, .075, .1, .15, .2, .3, .4, .5,
-                         .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80}},
-    LAT = {SECONDS, 21, {.3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680}},
-    TOK = {1, 19, {1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6}},
-    N = {1, 5, {1, 2, 5, 10, 20}},
-    PREEMPT = {1, 7, {1, 2, 3, 4, 5, 10, 20}},
-    ITER = {1, 13, {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384}};
+static const struct family TTFT = {SECONDS, 22, {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5,  .75,
+                                                 1,    2.5,  5,   7.5, 10,  20,  40,  80, 160, 640, 2560}},
+                           ITL = {SECONDS, 27, {.00025, .0005, .00075, .001, .0015, .0025, .004, .006, .01,
+                                                .025,   .05,   .075,   .1,   .15,   .2,    .3,   .4,   .5,
+                                                .75,    1,     2.5,    5,    7.5,   10,    20,   40,   80}},
+                           LAT = {SECONDS, 21, {.3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
+                                                30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680}},
+                           TOK = {1,
+                                  19,
+                                  {1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5,
+                                   5e5, 1e6}},
+                           N = {1, 5, {1, 2, 5, 10, 20}}, PREEMPT = {1, 7, {1, 2, 3, 4, 5, 10, 20}},
+                           ITER = {1, 13, {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384}};
 
-struct hist_row { const char *name; const struct family *family; const char *help; };
+struct hist_row {
+    const char *name;
+    const struct family *family;
+    const char *help;
+};
 static const struct hist_row hist_rows[QR_HIST_COUNT] = {
 #define QR_COUNTER(id, name, label, help)
 #define QR_GAUGE(id, name, label, help)
@@ -60,7 +75,7 @@ struct hist {
 struct qr_metrics {
     _Atomic uint64_t value[QR_METRIC_COUNT]; // the bits of a double
     struct hist hist[QR_HIST_COUNT];
-    double created_s; // unix time
+    double created_s;     // unix time
     pthread_mutex_t lock; // of what follows
     char labels[320];     // model_name="...",engine="0"
     char cache[1024];     // labels of cache_config_info
@@ -136,8 +151,9 @@ static double double_of(uint64_t b)
 void qr_metric_add(struct qr_metrics *m, enum qr_metric id, double v)
 {
     uint64_t old = atomic_load_explicit(&m->value[id], memory_order_relaxed);
-    while (!atomic_compare_exchange_weak_explicit(&m->value[id], &old, bits_of(double_of(old) + v), memory_order_relaxed,
-                                                  memory_order_relaxed)) {}
+    while (!atomic_compare_exchange_weak_explicit(&m->value[id], &old, bits_of(double_of(old) + v),
+                                                  memory_order_relaxed, memory_order_relaxed)) {
+    }
 }
 
 void qr_metric_set(struct qr_metrics *m, enum qr_metric id, double v)
@@ -183,7 +199,10 @@ static void take_steps(struct qr_metrics *m, const struct qr_snapshot *s)
 void qr_metrics_take(struct qr_metrics *m, const struct qr_snapshot *s)
 {
     take_steps(m, s);
-    const struct { enum qr_metric id; double v; } of[] = {
+    const struct {
+        enum qr_metric id;
+        double v;
+    } of[] = {
         {QR_METRIC_RUNNING, s->n_running},
         {QR_METRIC_WAITING, s->n_waiting},
         {QR_METRIC_WAITING_CAPACITY, s->n_waiting},
@@ -191,7 +210,8 @@ void qr_metrics_take(struct qr_metrics *m, const struct qr_snapshot *s)
         {QR_METRIC_BLOCKS_FREE, s->n_blocks_free},
         {QR_METRIC_BLOCKS_USED, s->n_blocks_used},
         {QR_METRIC_BLOCKS_CACHED, s->n_blocks_cached},
-        {QR_METRIC_FRAGMENTATION, ratio((double)(s->slots_allocated - s->slots_filled), (double)s->slots_allocated)},
+        {QR_METRIC_FRAGMENTATION,
+         ratio((double)(s->slots_allocated - s->slots_filled), (double)s->slots_allocated)},
         {QR_METRIC_WASTE, ratio((double)s->waste_slots, (double)s->waste_of_slots)},
         {QR_METRIC_PREEMPTIONS, (double)s->n_preemptions},
         {QR_METRIC_PREEMPTED_TOKENS, (double)s->n_preempted_tokens},
@@ -212,8 +232,10 @@ void qr_metrics_take(struct qr_metrics *m, const struct qr_snapshot *s)
 
 static void number(struct qr_buf *b, double v)
 {
-    if (v == floor(v) && fabs(v) < 1e15) qr_buf_printf(b, "%.0f\n", v);
-    else qr_buf_printf(b, "%.9g\n", v);
+    if (v == floor(v) && fabs(v) < 1e15)
+        qr_buf_printf(b, "%.0f\n", v);
+    else
+        qr_buf_printf(b, "%.9g\n", v);
 }
 
 static void head(struct qr_buf *b, const char *name, const char *suffix, const char *help, const char *type)
@@ -221,7 +243,8 @@ static void head(struct qr_buf *b, const char *name, const char *suffix, const c
     qr_buf_printf(b, "# HELP %s%s %s\n# TYPE %s%s %s\n", name, suffix, help, name, suffix, type);
 }
 
-static void sample(struct qr_buf *b, const char *name, const char *suffix, const char *labels, const char *more, double v)
+static void sample(struct qr_buf *b, const char *name, const char *suffix, const char *labels,
+                   const char *more, double v)
 {
     qr_buf_printf(b, "%s%s{%s%s%s} ", name, suffix, labels, *more ? "," : "", more);
     number(b, v);
@@ -236,7 +259,8 @@ static int render_name(const struct qr_metrics *m, int i, struct qr_buf *b)
     while (end < QR_METRIC_COUNT && strcmp(rows[end].name, r->name) == 0) end++;
     head(b, r->name, counter ? "_total" : "", r->help, counter ? "counter" : "gauge");
     for (int k = i; k < end; k++)
-        sample(b, r->name, counter ? "_total" : "", m->labels, rows[k].label, qr_metric_get(m, (enum qr_metric)k));
+        sample(b, r->name, counter ? "_total" : "", m->labels, rows[k].label,
+               qr_metric_get(m, (enum qr_metric)k));
     if (!counter) return end;
     head(b, r->name, "_created", r->help, "gauge");
     for (int k = i; k < end; k++) sample(b, r->name, "_created", m->labels, rows[k].label, m->created_s);
@@ -253,12 +277,15 @@ static void render_hist(const struct qr_metrics *m, int i, struct qr_buf *b)
         total += atomic_load_explicit(&m->hist[i].count[k], memory_order_relaxed);
         if (k < f->n && f == &TOK && k > 0 && f->le[k] > m->tokens_max) continue;
         char le[32];
-        if (k == f->n) strcpy(le, "+Inf");
-        else snprintf(le, sizeof le, f->le[k] == floor(f->le[k]) ? "%.1f" : "%g", f->le[k]);
+        if (k == f->n)
+            strcpy(le, "+Inf");
+        else
+            snprintf(le, sizeof le, f->le[k] == floor(f->le[k]) ? "%.1f" : "%g", f->le[k]);
         qr_buf_printf(b, "%s_bucket{%s,le=\"%s\"} %llu\n", r->name, m->labels, le, (unsigned long long)total);
     }
     qr_buf_printf(b, "%s_count{%s} %llu\n", r->name, m->labels, (unsigned long long)total);
-    sample(b, r->name, "_sum", m->labels, "", (double)atomic_load_explicit(&m->hist[i].sum, memory_order_relaxed) / f->unit);
+    sample(b, r->name, "_sum", m->labels, "",
+           (double)atomic_load_explicit(&m->hist[i].sum, memory_order_relaxed) / f->unit);
     head(b, r->name, "_created", r->help, "gauge");
     sample(b, r->name, "_created", m->labels, "", m->created_s);
 }
@@ -267,12 +294,14 @@ static void render_process(const struct qr_metrics *m, struct qr_buf *b)
 {
     struct rusage u;
     getrusage(RUSAGE_SELF, &u);
-    double cpu_s = (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
+    double cpu_s = (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+                   (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
     head(b, "process_resident_memory_bytes", "", "Resident memory size in bytes.", "gauge");
     qr_buf_printf(b, "process_resident_memory_bytes %llu\n", (unsigned long long)qr_machine_rss_bytes());
     head(b, "process_cpu_seconds_total", "", "Total user and system CPU time spent in seconds.", "counter");
     qr_buf_printf(b, "process_cpu_seconds_total %.3f\n", cpu_s);
-    head(b, "process_start_time_seconds", "", "Start time of the process since unix epoch in seconds.", "gauge");
+    head(b, "process_start_time_seconds", "", "Start time of the process since unix epoch in seconds.",
+         "gauge");
     qr_buf_printf(b, "process_start_time_seconds %.3f\n", m->created_s);
 }
 

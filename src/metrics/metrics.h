@@ -41,7 +41,10 @@ void qr_metrics_free(struct qr_metrics **m);
 
 // What is known once a model is loaded. cache_labels is `block_size="16",num_gpu_blocks="64"`: the labels of
 // vllm:cache_config_info. Token histograms end at tokens_max.
-struct qr_metrics_about { const char *model_name, *cache_labels, *version; uint64_t tokens_max; };
+struct qr_metrics_about {
+    const char *model_name, *cache_labels, *version;
+    uint64_t tokens_max;
+};
 enum qr_status qr_metrics_describe(struct qr_metrics *m, const struct qr_metrics_about *about) QR_MUST_CHECK;
 
 void qr_metric_add(struct qr_metrics *m, enum qr_metric id, double v);

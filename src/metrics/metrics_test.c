@@ -42,7 +42,9 @@ QR_TEST(metrics_all_series_stand_at_zero_from_the_start)
     assert_true(value_of(b.data, "vllm:request_prompt_tokens_bucket" L ",le=\"2000.0\"}") == 0);
     assert_null(strstr(b.data, "vllm:request_prompt_tokens_bucket" L ",le=\"5000.0\"}"));
     assert_true(value_of(b.data, "vllm:generation_tokens_created" L "}") > 1.6e9);
-    assert_true(value_of(b.data, "vllm:cache_config_info{engine=\"0\",block_size=\"16\",num_gpu_blocks=\"64\"}") == 1);
+    assert_true(
+        value_of(b.data, "vllm:cache_config_info{engine=\"0\",block_size=\"16\",num_gpu_blocks=\"64\"}") ==
+        1);
     qr_buf_fini(&b);
     qr_metrics_free(&m);
 }
@@ -67,8 +69,8 @@ QR_TEST(metrics_histogram_is_cumulative)
 {
     struct qr_metrics *m = make();
     struct qr_buf b = {0};
-    qr_metric_observe(m, QR_HIST_ITL, 1000000, 3);     // 1 ms: on the bound
-    qr_metric_observe(m, QR_HIST_ITL, 12000000, 1);    // 12 ms
+    qr_metric_observe(m, QR_HIST_ITL, 1000000, 3);       // 1 ms: on the bound
+    qr_metric_observe(m, QR_HIST_ITL, 12000000, 1);      // 12 ms
     qr_metric_observe(m, QR_HIST_ITL, 1000000000000, 1); // 1000 s: beyond the last
     qr_metrics_render(m, &b);
     assert_true(value_of(b.data, "vllm:inter_token_latency_seconds_bucket" L ",le=\"0.00075\"}") == 0);
@@ -88,10 +90,19 @@ QR_TEST(metrics_take_the_engines_snapshot)
 {
     struct qr_metrics *m = make();
     struct qr_buf b = {0};
-    struct qr_snapshot s = {.n_running = 3, .n_waiting = 2, .n_blocks = 64, .n_blocks_used = 16, .n_blocks_free = 48,
-                            .slots_allocated = 100, .slots_filled = 90, .n_prompt_tokens = 7,
-                            .n_steps_of = {[0] = 2, [3] = 1, [4] = 1, [QR_STEP_SIZES - 1] = 1}, .n_step_tokens = 40000,
-                            .waste_slots = 1, .waste_of_slots = 50, .step_ns = 1500000000};
+    struct qr_snapshot s = {.n_running = 3,
+                            .n_waiting = 2,
+                            .n_blocks = 64,
+                            .n_blocks_used = 16,
+                            .n_blocks_free = 48,
+                            .slots_allocated = 100,
+                            .slots_filled = 90,
+                            .n_prompt_tokens = 7,
+                            .n_steps_of = {[0] = 2, [3] = 1, [4] = 1, [QR_STEP_SIZES - 1] = 1},
+                            .n_step_tokens = 40000,
+                            .waste_slots = 1,
+                            .waste_of_slots = 50,
+                            .step_ns = 1500000000};
     qr_metric_add(m, QR_METRIC_PROMPT_CACHED, 4);
     qr_metrics_take(m, &s);
     qr_metrics_take(m, &s);
@@ -99,7 +110,10 @@ QR_TEST(metrics_take_the_engines_snapshot)
     assert_true(value_of(b.data, "vllm:num_requests_running" L "}") == 3);
     assert_true(value_of(b.data, "vllm:kv_cache_usage_perc" L "}") == 0.25);
     assert_true(value_of(b.data, "vllm:prompt_tokens_total" L "}") == 11);
-    static const struct { const char *le; double n; } steps[] = {{"1.0", 2}, {"8.0", 3}, {"16.0", 4}, {"16384.0", 4}, {"+Inf", 5}};
+    static const struct {
+        const char *le;
+        double n;
+    } steps[] = {{"1.0", 2}, {"8.0", 3}, {"16.0", 4}, {"16384.0", 4}, {"+Inf", 5}};
     for (int i = 0; i < 5; i++) {
         char series[128];
         snprintf(series, sizeof series, "vllm:iteration_tokens_total_bucket" L ",le=\"%s\"}", steps[i].le);
