@@ -357,7 +357,7 @@ def test_streams_end_with_an_error_event_when_the_server_stops(start):
 
     t = threading.Thread(target=read)
     t.start()
-    while s.kv()["running"] == 0:
+    while s.metric("quire:http_open_streams") == 0:
         time.sleep(0.005)
     s.proc.terminate()
     t.join(20)
