@@ -210,3 +210,33 @@ def test_small_pages(tiny):
     assert tiny.get("/load").json()["server_load"] >= 0
     kv = tiny.kv()
     assert kv["blocks"] == 2048 and kv["block_size"] == 16
+
+
+def test_ways_to_stop(tiny):
+    ids = tiny.complete("once upon", max_tokens=20, return_token_ids=True)["choices"][0]["token_ids"]
+    at = next(i for i in range(3, 20) if ids[i] not in ids[:i])
+    r = tiny.complete("once upon", max_tokens=20, stop_token_ids=[ids[at]], return_token_ids=True)
+    choice = r["choices"][0]
+    assert choice["finish_reason"] == "stop" and choice["stop_reason"] == ids[at]
+    assert choice["token_ids"] == ids[:at + 1] and r["usage"]["completion_tokens"] == at + 1
+    later = tiny.complete("once upon", max_tokens=20, stop_token_ids=[ids[at]], min_tokens=at + 2)
+    assert later["usage"]["completion_tokens"] >= at + 2
+
+
+def test_bad_words_are_not_said(tiny):
+    def said(**fields):
+        return tiny.complete("once upon", max_tokens=30, return_token_ids=True, **fields)["choices"][0]["token_ids"]
+
+    ids = said()
+    for id in ids:  # one that is a word of its own to the tokenizer
+        word = tiny.post("/detokenize", {"tokens": [id]}).json()["prompt"]
+        if word.startswith(" ") and tiny.post("/tokenize", {"prompt": word}).json()["tokens"] == [id]:
+            break
+    assert id in ids and id not in said(bad_words=[word.strip()])
+    assert id not in said(bad_words=[word])
+
+
+def test_penalties_change_the_answer(tiny):
+    plain = tiny.complete("once upon", max_tokens=30)["choices"][0]["text"]
+    for field, value in ("repetition_penalty", 1.8), ("presence_penalty", 2), ("frequency_penalty", 2):
+        assert tiny.complete("once upon", max_tokens=30, **{field: value})["choices"][0]["text"] != plain

@@ -1,5 +1,9 @@
 """Many clients at once: every answer is what its request gets alone."""
+import json
 import random
+import resource
+import selectors
+import time
 
 import pytest
 
@@ -50,6 +54,43 @@ def test_500_open_streams(start):
     texts = on_threads(lambda i: "".join(e["choices"][0]["text"] for e in s.stream(
         "/v1/completions", {"prompt": "page", "max_tokens": 20, "temperature": 0, "ignore_eos": True})), list(range(500)), 250)
     assert len(set(texts)) == 1
+
+
+def test_2000_open_streams(start):
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard < 4500:
+        pytest.skip("needs 4,500 descriptors")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    n = 2000
+    s = start("--num-kv-blocks", "16000", "--max-num-seqs", str(n), "--max-num-batched-tokens", "2048", "--max-model-len", "128")
+    body = json.dumps({"prompt": [50, 60, 70], "max_tokens": 100, "temperature": 0, "ignore_eos": True, "stream": True}).encode()
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    got, poll, most = {}, selectors.DefaultSelector(), 0
+    for _ in range(n):
+        sock = s.socket(60)
+        sock.sendall(head % len(body) + body)
+        sock.setblocking(False)
+        got[sock] = b""
+        poll.register(sock, selectors.EVENT_READ)
+    begin = looked = time.monotonic()
+    while poll.get_map():
+        assert time.monotonic() - begin < 120
+        for key, _ in poll.select(1):
+            chunk = key.fileobj.recv(1 << 16)
+            got[key.fileobj] += chunk
+            if not chunk:
+                poll.unregister(key.fileobj)
+                key.fileobj.close()
+        if time.monotonic() - looked > 0.2:
+            looked = time.monotonic()
+            most = max(most, s.metric("quire:http_open_streams"))
+    texts = set()
+    for raw in got.values():
+        assert raw.startswith(b"HTTP/1.1 200") and b"data: [DONE]" in raw
+        texts.add("".join(json.loads(line[6:])["choices"][0]["text"] for line in raw.splitlines() if line.startswith(b"data: {")))
+    assert len(texts) == 1
+    assert most > n / 2
+    s.idle()
 
 
 @pytest.mark.real
@@ -109,7 +150,6 @@ def test_real_stops_across_tokens(real):
 
 @pytest.mark.real
 def test_real_starts_fast_and_small(start_real):
-    import time
     begin = time.monotonic()
     s = start_real("--max-num-seqs", "64")
     assert s.get("/health").status == 200
