@@ -56,6 +56,11 @@ pub struct View {
     strip_space: bool,
 }
 
+/// Any number of threads use one handle: the compiler checks that they may.
+const fn shared<T: Send + Sync>() {}
+const _: () = shared::<Tok>();
+const _: () = shared::<template::Template>();
+
 type Sink = unsafe extern "C" fn(ctx: *mut c_void, data: *const c_void, n: usize) -> c_int;
 
 /// Where an error's line goes.
