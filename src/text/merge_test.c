@@ -42,7 +42,9 @@ static void grow(struct lab *l)
         snprintf(joined, sizeof joined, "%s%s", l->name[a], l->name[b]);
         if (strlen(joined) > 12 || find(l, joined, BYTES + i) >= 0) continue;
         snprintf(l->name[BYTES + i], sizeof l->name[0], "%.31s", joined);
-        snprintf(l->merge[i], sizeof l->merge[0], "%s %s", l->name[a], l->name[b]);
+        char pair[64];
+        snprintf(pair, sizeof pair, "%s %s", l->name[a], l->name[b]);
+        memcpy(l->merge[i], pair, sizeof pair);
         l->left[i] = a;
         l->right[i] = b;
         i++;
