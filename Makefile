@@ -37,6 +37,8 @@ include mk/kern.mk
 include mk/check.mk
 
 .DEFAULT_GOAL := help
+# Commands are shown by name; V=1 shows them whole.
+quiet = @$(if $(V),,echo '  $(1)' &&)
 .PHONY: help build unit
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile mk/*.mk
@@ -45,18 +47,18 @@ build: $(BUILD)/quire ## the program, at build/quire
 
 $(BUILD)/quire: $(call obj,$(CODE) $(CMD)) $(needs_rust)
 	@mkdir -p $(@D)
-	$(CC) $(ALLFLAGS) -o $@.part $^ $(LIBS) && mv $@.part $@
+	$(call quiet,link $@) $(CC) $(ALLFLAGS) $(LINKFLAGS) -o $@.part $^ $(LIBS) && mv $@.part $@
 
 # Unit tests of the rooms in ROOMS: `make unit ROOMS="base core kv"`, `T=pool` to filter by name.
 unit: $(BUILD)/quire-test ## unit tests (ROOMS="base kv" for some rooms, T=word for some tests)
-	QUIRE_BUILD=$(or $(QUIRE_TEST_DATA),$(BUILD)) $(BUILD)/quire-test $(T)
+	@QUIRE_BUILD=$(or $(QUIRE_TEST_DATA),$(BUILD)) $(BUILD)/quire-test $(T)
 
 $(BUILD)/quire-test: $(call obj,$(CODE) $(TESTS) tests/unit/main.c) $(needs_rust)
 	@mkdir -p $(@D)
-	$(CC) $(ALLFLAGS) -o $@.part $^ $(filter-out $(if $(filter http,$(ROOMS)),,-lmicrohttpd) -ledit,$(LIBS)) -lcmocka && mv $@.part $@
+	$(call quiet,link $@) $(CC) $(ALLFLAGS) -o $@.part $^ $(filter-out $(if $(filter http,$(ROOMS)),,-lmicrohttpd) -ledit,$(LIBS)) -lcmocka && mv $@.part $@
 
 $(BUILD)/obj/%.o: %.c | $(BUILD)/.setup
 	@mkdir -p $(@D)
-	$(CC) $(ALLFLAGS) $(call isa_flags,$<) -MMD -MP -c -o $@ $<
+	$(call quiet,cc $<) $(CC) $(ALLFLAGS) $(call isa_flags,$<) -MMD -MP -c -o $@ $<
 
 -include $(patsubst %.o,%.d,$(call obj,$(SRCS) $(TESTS) tests/unit/main.c))
