@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "base/test.h"
 
 static const struct api_limits limits = {
@@ -305,4 +306,28 @@ QR_TEST(params_need_an_object_with_a_prompt)
         assert_string_equal(err.param, rows[i].param);
         qr_json_free(&doc);
     }
+}
+
+QR_TEST(params_survive_every_failed_allocation)
+{
+    static const char *const fields =
+        "\"logit_bias\":{\"5\":1},\"stop_token_ids\":[3],\"allowed_token_ids\":[1,2],\"stop\":\"x\"";
+    struct qr_json_doc *doc = NULL;
+    char text[512];
+    struct qr_error err;
+    snprintf(text, sizeof text, "{\"prompt\":\"a\",%s}", fields);
+    assert_int_equal(qr_json_parse(text, strlen(text), QR_JSON_DEPTH_MAX, &doc, &err), QR_OK);
+    enum qr_status rc = QR_ENOMEM;
+    for (uint64_t n = 1; rc == QR_ENOMEM && n < 100; n++) {
+        struct api_params p;
+        qr_mem_fail_at(n, 0);
+        rc = api_params_parse(qr_json_root(doc), false, &limits, &p, &err);
+        qr_mem_fail_at(0, 0);
+        if (rc == QR_OK)
+            api_params_fini(&p);
+        else
+            assert_int_equal(err.code, QR_ENOMEM);
+    }
+    assert_int_equal(rc, QR_OK);
+    qr_json_free(&doc);
 }

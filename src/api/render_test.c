@@ -274,6 +274,31 @@ QR_TEST(render_completion_events)
     drop(f);
 }
 
+QR_TEST(render_out_of_memory_is_noticed)
+{
+    struct fixture *f = make(false);
+    f->g.params.sampling.n_logprobs = 0;
+    f->g.params.return_token_ids = true;
+    bool failed = true;
+    int n_failed = 0;
+    for (uint64_t n = 1; failed && n < 200; n++) {
+        pieces_fini(&f->seq.pieces);
+        qr_buf_fini(&f->seq.text);
+        qr_buf_fini(&f->out);
+        qr_mem_fail_at(n, 1);
+        pieces_add(&f->seq, &(struct qr_gen_token){.id = TOK_A, .logprob = -1});
+        qr_buf_str(&f->seq.text, "a");
+        render_answer(&f->c, &f->out);
+        qr_mem_fail_at(0, 0);
+        failed = f->out.failed;
+        n_failed += failed;
+    }
+    assert_false(failed);
+    assert_true(n_failed >= 7); // the text, the answer, and each of the pieces
+    parsed(f, 0, 0);
+    drop(f);
+}
+
 // --- Errors and keys ---
 
 QR_TEST(error_bodies_are_small_and_valid)
