@@ -6,7 +6,8 @@
 
 #include "base/test.h"
 
-static enum qr_status parse(struct qr_conf *c, struct qr_error *err, const char *a, const char *b, const char *d)
+static enum qr_status parse(struct qr_conf *c, struct qr_error *err, const char *a, const char *b,
+                            const char *d)
 {
     static char argv_text[4][128];
     char *argv[5] = {0};
@@ -23,9 +24,14 @@ static enum qr_status parse(struct qr_conf *c, struct qr_error *err, const char 
 
 QR_TEST(conf_sizes)
 {
-    static const struct { const char *text; uint64_t value; } good[] = {
-        {"0", 0}, {"512M", 512ull << 20}, {"2G", 2ull << 30}, {"1k", 1000}, {"1K", 1024}, {"25.6k", 25600}, {"2GiB", 2ull << 30}};
-    static const char *const bad[] = {"", "-1", "G", "1X", "0x10", "1e400", "12 M", "9999999T", "nan", "1.5.2"};
+    static const struct {
+        const char *text;
+        uint64_t value;
+    } good[] = {
+        {"0", 0},     {"512M", 512ull << 20}, {"2G", 2ull << 30},   {"1k", 1000},
+        {"1K", 1024}, {"25.6k", 25600},       {"2GiB", 2ull << 30}, {"9007199254740993", 9007199254740993}};
+    static const char *const bad[] = {"",     "-1",       "G",   "1X",    "0x10", "1e400",
+                                      "12 M", "9999999T", "nan", "1.5.2", "0.5",  "8000.7"};
     uint64_t v;
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         assert_true(qr_parse_size(good[i].text, &v));
@@ -40,7 +46,8 @@ QR_TEST(conf_cpu_list)
     assert_int_equal(qr_parse_cpu_list("0-3,8", c, 8), 5);
     assert_int_equal(c[4], 8);
     static const char *const bad[] = {"a", "3-1", "1,", "-1", "0-99", "1-", "1;2"};
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) assert_int_equal(qr_parse_cpu_list(bad[i], c, 8), -1);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(qr_parse_cpu_list(bad[i], c, 8), -1);
 }
 
 QR_TEST(conf_precedence)
@@ -97,4 +104,44 @@ QR_TEST(conf_flags_and_errors)
     assert_int_equal(parse(&c, &err, "--enforce-eager", "m", NULL), QR_OK);
     qr_conf_free(&c);
     assert_int_equal(parse(&c, &err, "--config=/no/such", "m", NULL), QR_ENOTFOUND);
+}
+
+static enum qr_status parse_file(const char *text, size_t n, struct qr_error *err)
+{
+    struct qr_conf c;
+    char path[] = "/tmp/quire-conf-XXXXXX", flag[64];
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, n), n);
+    close(fd);
+    snprintf(flag, sizeof flag, "--config=%s", path);
+    enum qr_status s = parse(&c, err, "m", flag, NULL);
+    if (s == QR_OK) qr_conf_free(&c);
+    unlink(path);
+    return s;
+}
+
+QR_TEST(conf_files_that_are_no_configuration)
+{
+    struct qr_conf c;
+    struct qr_error err;
+    static char line[10000];
+    assert_int_equal(parse_file("port: 1\r\nhost: h", 16, &err), QR_OK);
+    assert_int_equal(parse_file("", 0, &err), QR_OK);
+    assert_int_equal(parse_file("port: 1\0\nhost: h\n", 18, &err), QR_EFORMAT);
+    memset(line, ' ', sizeof line); // what follows the 4096th byte is no line of its own
+    memcpy(line, "host: h", 7);
+    memcpy(line + 4095, "port: 1\n", 8);
+    assert_int_equal(parse_file(line, sizeof line, &err), QR_EFORMAT);
+    assert_int_equal(parse(&c, &err, "m", "--config=/dev/zero", NULL), QR_EFORMAT);
+    assert_int_equal(parse(&c, &err, "m", "--config=/", NULL), QR_EIO);
+}
+
+QR_TEST(conf_an_empty_key_is_refused)
+{
+    struct qr_conf c;
+    struct qr_error err;
+    assert_int_equal(parse(&c, &err, "m", "--api-key=", NULL), QR_EINVAL);
+    assert_int_equal(parse(&c, &err, "m", "--api-key", ","), QR_EINVAL);
+    assert_string_equal(err.param, "api-key");
 }
