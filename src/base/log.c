@@ -7,6 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/printable.h"
+
 static atomic_int max_level = QR_LOG_INFO;
 
 void qr_log_set_level(enum qr_log_level level)
@@ -30,6 +32,8 @@ void qr_log(enum qr_log_level level, const char *room, const char *fmt, ...)
     va_end(ap);
     size_t len = (size_t)n + (m > 0 ? (size_t)m : 0);
     if (len > sizeof line - 2) len = sizeof line - 2;
+    line[len] = 0;
+    qr_printable_line(line);
     line[len++] = '\n';
     ssize_t put = write(STDERR_FILENO, line, len); // one write: lines of several threads do not mix
     (void)put;

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/printable.h"
+
 // Cuts a trailing partial UTF-8 character, which vsnprintf leaves when it runs out of room.
 static void trim_partial_utf8(char *s)
 {
@@ -23,6 +25,7 @@ static enum qr_status fail_v(struct qr_error *err, enum qr_status code, const ch
     snprintf(err->param, sizeof err->param, "%s", param);
     vsnprintf(err->msg, sizeof err->msg, fmt, ap);
     trim_partial_utf8(err->msg);
+    qr_printable_line(err->msg);
     return code;
 }
 

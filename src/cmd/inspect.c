@@ -7,6 +7,7 @@
 
 #include "base/machine.h"
 #include "base/mem.h"
+#include "base/printable.h"
 #include "cmd/cmd.h"
 #include "conf/paths.h"
 #include "fmt/gguf.h"
@@ -61,18 +62,40 @@ static int inspect_kernels(const char *isa)
     return 0;
 }
 
+// A file's text as one printable line: everything else is shown by its bytes. Returns the columns used, one a character.
+static int print_escaped(const char *s, size_t n)
+{
+    int columns = 0;
+    for (size_t i = 0; i < n;) {
+        size_t bytes = qr_printable_char(s + i, n - i);
+        if (bytes) columns += (int)(fwrite(s + i, 1, bytes, stdout) > 0);
+        else columns += s[i] == '\n' ? printf("\\n") : printf("\\x%02x", (unsigned char)s[i]);
+        i += bytes ? bytes : 1;
+    }
+    return columns;
+}
+
+// The greatest count up to n that does not end inside a character.
+static size_t whole_chars(const char *s, size_t n)
+{
+    for (size_t back = 0; back < 4 && back < n; back++)
+        if (((unsigned char)s[n - back] & 0xC0) != 0x80) return n - back;
+    return n;
+}
+
+static void print_name(const char *s, size_t n, int width)
+{
+    int columns = print_escaped(s, n);
+    printf("%*s ", columns < width ? width - columns : 0, "");
+}
+
 static void print_value(const struct qr_gguf_kv *kv, uint64_t i)
 {
     enum qr_gguf_type t = kv->type == QR_GGUF_ARR ? kv->elem : kv->type;
     if (t == QR_GGUF_STR) {
-        int n = kv->strs[i].bytes > 100 ? 100 : (int)kv->strs[i].bytes;
+        size_t n = kv->strs[i].bytes > 100 ? whole_chars(kv->strs[i].data, 100) : kv->strs[i].bytes;
         putchar('"');
-        for (int k = 0; k < n; k++) {
-            unsigned char c = (unsigned char)kv->strs[i].data[k];
-            if (c == '\n') printf("\\n");
-            else if (c < 0x20 || c == 0x7F) printf("\\x%02x", c);
-            else putchar(c);
-        }
+        print_escaped(kv->strs[i].data, n);
         printf(kv->strs[i].bytes > 100 ? "\"... (%zu bytes)" : "\"", kv->strs[i].bytes);
     } else if (t == QR_GGUF_BOOL) {
         printf("%s", kv->data[i] ? "true" : "false");
@@ -85,7 +108,7 @@ static void print_value(const struct qr_gguf_kv *kv, uint64_t i)
 
 static void print_kv(const struct qr_gguf_kv *kv)
 {
-    printf("%-44.*s ", (int)kv->key.bytes, kv->key.data);
+    print_name(kv->key.data, kv->key.bytes, 44);
     if (kv->type != QR_GGUF_ARR) {
         print_value(kv, 0);
     } else {
@@ -107,7 +130,8 @@ static void print_tensor_line(const struct qr_gguf_tensor *t)
         at += (size_t)snprintf(shape + at, sizeof shape - at, "%s%" PRIu64, d ? " x " : "", t->dims[d]);
     if (t->type) snprintf(type, sizeof type, "%s", t->type->name);
     else snprintf(type, sizeof type, "type %u, not read", t->type_id);
-    printf("%-40.*s %-10s %-22s %s\n", (int)t->name.bytes, t->name.data, type, shape, cmd_bytes(b, (double)t->bytes));
+    print_name(t->name.data, t->name.bytes, 40);
+    printf("%-10s %-22s %s\n", type, shape, cmd_bytes(b, (double)t->bytes));
 }
 
 static int open_model(const char *name, struct qr_gguf **g)
@@ -165,8 +189,9 @@ static int inspect_tensor(const char *model, const char *name)
     const struct qr_gguf_tensor *t = qr_gguf_tensor(g, name);
     int rc = 0;
     if (!t) {
-        fprintf(stderr, "quire: no tensor is called \"%.100s\" (quire inspect model lists them)\n", name);
-        rc = 1;
+        struct qr_error err = {0};
+        (void)qr_fail(&err, QR_ENOTFOUND, "no tensor is called \"%.100s\" (quire inspect model lists them)", name);
+        rc = cmd_fail(1, &err);
     } else {
         print_tensor_line(t);
         if (t->type) tensor_stats(t);
