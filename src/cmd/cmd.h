@@ -6,6 +6,7 @@
 #ifndef QR_CMD_CMD_H
 #define QR_CMD_CMD_H
 
+#include "base/buf.h"
 #include "base/status.h"
 #include "conf/conf.h"
 #include "lib/lib.h"
@@ -32,6 +33,9 @@ struct cmd_setup {
 };
 enum qr_status cmd_setup_init(struct cmd_setup *out, const struct qr_conf *conf, struct qr_error *err) QR_MUST_CHECK;
 void cmd_setup_fini(struct cmd_setup *s);
+
+// Appends all of f. False when reading or memory failed, or there is more than bytes_max.
+bool cmd_read_all(FILE *f, size_t bytes_max, struct qr_buf *out) QR_MUST_CHECK;
 
 // "1.2 GB", "98.4 MB": for people. Returns out.
 const char *cmd_bytes(char out[16], double bytes);

@@ -1,5 +1,7 @@
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cmd/cmd.h"
 
@@ -23,8 +25,26 @@ static void usage(FILE *out)
                  "quire VERB --help explains a verb. quire --version prints the version.\n");
 }
 
+// A descriptor 0, 1 or 2 that came closed would go to the next file or socket, and a log line to a client. Filled so
+// that using it fails.
+static void fill_standard_descriptors(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) < 0) _exit(1);
+}
+
+static int run_verb(const struct cmd_verb *verb, int argc, char **argv)
+{
+    int rc = verb->run(argc, argv);
+    struct qr_error err = {0};
+    if ((fflush(stdout) == 0 && !ferror(stdout)) || rc != 0) return rc;
+    (void)qr_fail(&err, QR_EIO, "cannot write to standard output");
+    return cmd_fail(1, &err);
+}
+
 int main(int argc, char **argv)
 {
+    fill_standard_descriptors();
     if (argc < 2) {
         usage(stderr);
         return 2;
@@ -44,7 +64,8 @@ int main(int argc, char **argv)
         return 0;
     }
     for (int i = 0; i < N_VERBS; i++)
-        if (strcmp(word, verbs[i].name) == 0) return verbs[i].run(argc - 1, argv + 1);
-    fprintf(stderr, "quire: no verb is called \"%.40s\"; there are serve, run and inspect (quire --help)\n", word);
-    return 2;
+        if (strcmp(word, verbs[i].name) == 0) return run_verb(&verbs[i], argc - 1, argv + 1);
+    struct qr_error err = {0};
+    (void)qr_fail(&err, QR_EINVAL, "no verb is called \"%.40s\"; there are serve, run and inspect (quire --help)", word);
+    return cmd_fail(2, &err);
 }

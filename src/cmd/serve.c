@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "api/api.h"
 #include "base/clock.h"
@@ -31,8 +32,14 @@ static void raise_descriptor_limit(void)
     setrlimit(RLIMIT_NOFILE, &r);
 }
 
+// Signals are blocked and nobody waits for them yet: a load that takes a minute looks for them as it goes.
 static void load_progress(void *arg, uint64_t done, uint64_t total)
 {
+    sigset_t pending;
+    if (sigpending(&pending) == 0 && (sigismember(&pending, SIGTERM) || sigismember(&pending, SIGINT))) {
+        QR_INFO("serve", "stopping while the model loads");
+        _exit(0); // nothing was promised to anybody, and half a model has nothing to save
+    }
     api_progress(arg, done, total);
     cmd_progress(NULL, done, total);
 }

@@ -46,6 +46,16 @@ static enum qr_status set_level(const char *name, struct qr_error *err)
     return qr_fail_param(err, QR_EINVAL, "log-level", "--log-level: expected error, warn, info or debug, got \"%.40s\"", name);
 }
 
+bool cmd_read_all(FILE *f, size_t bytes_max, struct qr_buf *out)
+{
+    char part[4096];
+    for (size_t n; out->len <= bytes_max && (n = fread(part, 1, sizeof part, f)) > 0;) qr_buf_add(out, part, n);
+    return !ferror(f) && !out->failed && out->len <= bytes_max;
+}
+
+// Model files carry templates of up to about 20 kB.
+enum { TEMPLATE_BYTES_MAX = 1 << 20 };
+
 // The value is a file's name, or the template itself when it holds Jinja's brackets.
 static enum qr_status read_template(const char *value, char **out, struct qr_error *err)
 {
@@ -56,13 +66,11 @@ static enum qr_status read_template(const char *value, char **out, struct qr_err
     FILE *f = fopen(value, "r");
     if (!f) return qr_fail_param(err, QR_ENOTFOUND, "chat-template", "--chat-template: cannot read %.120s", value);
     struct qr_buf b = {0};
-    char part[4096];
-    for (size_t n; (n = fread(part, 1, sizeof part, f)) > 0;) qr_buf_add(&b, part, n);
-    bool bad = ferror(f) || b.failed;
+    bool whole = cmd_read_all(f, TEMPLATE_BYTES_MAX, &b);
     fclose(f);
-    if (bad || b.len == 0) {
+    if (!whole || b.len == 0 || memchr(b.data, 0, b.len)) {
         qr_buf_fini(&b);
-        return qr_fail_param(err, QR_EIO, "chat-template", "--chat-template: %.120s is empty or unreadable", value);
+        return qr_fail_param(err, QR_EIO, "chat-template", "--chat-template: %.120s: expected a text file of 1 byte to 1 MiB", value);
     }
     *out = b.data;
     return QR_OK;
@@ -126,6 +134,8 @@ enum qr_status cmd_setup_init(struct cmd_setup *s, const struct qr_conf *c, stru
         s->lib.activations = QR_ACT_F32;
     else if (strcmp(c->activations, "fast") != 0)
         return qr_fail_param(err, QR_EINVAL, "activations", "--activations: expected fast or f32, got \"%.40s\"", c->activations);
+    if (strcmp(c->check, "step") != 0 && strcmp(c->check, "no") != 0)
+        return qr_fail_param(err, QR_EINVAL, "check", "--check: expected no or step, got \"%.40s\"", c->check);
     s->lib.model_path = s->model;
     s->lib.chat_template = s->template_text;
     s->lib.served_name = c->served_model_name.n ? c->served_model_name.v[0] : NULL;

@@ -130,7 +130,7 @@ static enum qr_status set(struct qr_conf *c, int i, const char *s, enum qr_origi
     case LIST: {
         struct qr_strs *l = field;
         if (c->origin[i] != from) l->n = 0;
-        ok = list_add(c, l, s) == QR_OK;
+        ok = list_add(c, l, s) == QR_OK && (l->n || from != QR_FROM_FLAG); // --api-key "$UNSET" must not mean: no key
         break;
     }
     }
@@ -206,7 +206,16 @@ static enum qr_status from_file(struct qr_conf *c, int verb, struct qr_error *er
     if (!f) return qr_fail_param(err, QR_ENOTFOUND, "config", "--config: cannot read %.120s", c->config);
     char line[4096];
     enum qr_status s = QR_OK;
-    for (int n = 1; s == QR_OK && fgets(line, sizeof line, f); n++) s = file_line(c, verb, c->config, n, line, err);
+    for (int n = 1; s == QR_OK && fgets(line, sizeof line, f); n++) {
+        // A line that was cut, or holds a NUL, does not end in a newline; only the last line of a file may lack one.
+        size_t bytes = strlen(line);
+        if ((bytes == 0 || line[bytes - 1] != '\n') && !feof(f))
+            s = qr_fail_param(err, QR_EFORMAT, "config", "%.80s:%d: expected text in lines of at most %zu bytes", c->config, n,
+                              sizeof line - 2);
+        else
+            s = file_line(c, verb, c->config, n, line, err);
+    }
+    if (s == QR_OK && ferror(f)) s = qr_fail_param(err, QR_EIO, "config", "--config: cannot read %.120s", c->config);
     fclose(f);
     return s;
 }
@@ -286,7 +295,8 @@ static enum qr_status from_flags(struct qr_conf *c, int verb, int argc, char **a
         else if (code >= VAL_OPT && code < VAL_OPT + QR_OPT_COUNT)
             s = set(c, code - VAL_OPT, optarg ? optarg : "yes", QR_FROM_FLAG, err);
         else
-            s = unknown_flag(verb, argv[optind - 1], code, err);
+            s = optopt && optopt < VAL_OPT ? qr_fail(err, QR_EINVAL, "unknown option -%c (--help lists all)", optopt)
+                                           : unknown_flag(verb, argv[optind - 1], code, err);
         if (s != QR_OK) return s;
     }
     return QR_OK;

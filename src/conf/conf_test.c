@@ -94,6 +94,8 @@ QR_TEST(conf_flags_and_errors)
     assert_string_equal(err.param, "port");
     assert_int_equal(parse(&c, &err, "m", "--port", NULL), QR_EINVAL);
     assert_non_null(strstr(err.msg, "needs a value"));
+    assert_int_equal(parse(&c, &err, "m", "-xyz", NULL), QR_EINVAL);
+    assert_non_null(strstr(err.msg, "unknown option -x"));
     assert_int_equal(parse(&c, &err, "--api-key=a,b", "--api-key", "c"), QR_OK);
     assert_int_equal(c.api_key.n, 3);
     char line[512];

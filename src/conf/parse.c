@@ -31,7 +31,10 @@ bool qr_parse_size(const char *text, uint64_t *out)
     if (*end == 'i') end++;
     if (*end == 'B') end++;
     if (*end || v * unit >= 0x1p63) return false;
+    if (unit == 1 && v != floor(v)) return false; // half a byte, half a token
     *out = (uint64_t)(v * unit + 0.5);
+    // A double holds 53 bits; a seed may have more.
+    if (text[strspn(text, "0123456789")] == 0) *out = strtoull(text, NULL, 10);
     return true;
 }
 
