@@ -1,5 +1,7 @@
 /* quire run: one answer, or a chat, in this terminal. */
 #include <histedit.h>
+#include <langinfo.h>
+#include <locale.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -204,10 +206,29 @@ static const char *chat_prompt(EditLine *el)
     return "> ";
 }
 
+// libedit takes characters apart as the locale says. Text is UTF-8 here, also where no locale is set, as in a bare container.
+static void use_utf8(void)
+{
+    if (!setlocale(LC_CTYPE, "") || strcmp(nl_langinfo(CODESET), "UTF-8") != 0) setlocale(LC_CTYPE, "C.UTF-8");
+}
+
+// The next line without its end; NULL at the end of the chat. Ctrl-C drops what was typed so far.
+static const char *next_line(EditLine *el, int *n)
+{
+    const char *line;
+    while ((line = el_gets(el, n)) == NULL || *n <= 0) {
+        if (!atomic_exchange(&interrupted, false)) return NULL;
+        el_reset(el);
+    }
+    while (*n > 0 && (line[*n - 1] == '\n' || line[*n - 1] == '\r')) (*n)--;
+    return line;
+}
+
 static int chat_loop(struct chat *c)
 {
     struct qr_error err = {0};
     HistEvent he;
+    use_utf8();
     EditLine *el = el_init("quire", stdin, stdout, stderr);
     History *hist = history_init();
     if (!el || !hist) {
@@ -221,8 +242,7 @@ static int chat_loop(struct chat *c)
     el_set(el, EL_HIST, history, hist);
     printf("Ctrl-C stops an answer, Ctrl-D ends, /new forgets what was said.\n");
     int n;
-    for (const char *line; (line = el_gets(el, &n)) != NULL && n > 0;) {
-        while (n > 0 && (line[n - 1] == '\n' || line[n - 1] == '\r')) n--;
+    for (const char *line; (line = next_line(el, &n)) != NULL;) {
         if (n == 0) continue;
         history(hist, &he, H_ENTER, line);
         if (n == 4 && strncmp(line, "/new", 4) == 0) {

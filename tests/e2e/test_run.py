@@ -1,0 +1,104 @@
+"""quire run and quire inspect: one answer, a chat on a terminal, and how the program says no."""
+import os
+import pty
+import select
+import signal
+import subprocess
+import time
+
+import pytest
+
+from conftest import QUIRE, TINY
+
+
+def quire(*args, stdin=b"", code=0):
+    r = subprocess.run([QUIRE, *args], input=stdin, capture_output=True, timeout=60)
+    assert r.returncode == code, (args, r.returncode, r.stderr)
+    return r.stdout.decode() if code == 0 else r.stderr.decode()
+
+
+class Terminal:
+    """A chat with the tiny model on a terminal of its own."""
+
+    def __init__(self, env):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execve(QUIRE, [QUIRE, "run", TINY, "--max-tokens", "8", "--temperature", "0"], {"TERM": "xterm", **env})
+        self.seen = b""
+
+    def type(self, text):
+        self.seen = b""
+        os.write(self.fd, text.encode())
+
+    def until(self, word):
+        end = time.monotonic() + 20
+        while word.encode() not in self.seen:
+            assert time.monotonic() < end, self.seen
+            if select.select([self.fd], [], [], 0.1)[0]:
+                self.seen += os.read(self.fd, 65536)
+        return self.seen.decode()
+
+    def end(self):
+        """The exit code; what is still written meanwhile is read and dropped."""
+        end = time.monotonic() + 20
+        while time.monotonic() < end:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                return os.waitstatus_to_exitcode(status)
+            try:
+                if select.select([self.fd], [], [], 0.05)[0]:
+                    os.read(self.fd, 65536)
+            except OSError:
+                pass
+        os.kill(self.pid, signal.SIGKILL)
+        raise AssertionError("the chat did not end")
+
+
+@pytest.mark.parametrize("env", [{}, {"LC_ALL": "C.UTF-8"}, {"LC_ALL": "POSIX"}])
+def test_chat_on_a_terminal(env):
+    t = Terminal(env)
+    t.until("> ")
+    for text in ("Hello", "\u0645\u0631\u062d\u0628\u0627", "\u4f60\u597d", "\U0001f600 caf\u00e9"):
+        t.type(text + "\r")
+        t.until(text)  # the line is shown as it was typed
+        t.until("\n> ")
+    t.type("/new\r")
+    t.until("\n> ")
+    t.type("half a line\x03")  # Ctrl-C drops the line, not the chat
+    t.until("> ")
+    t.type("again\r")
+    t.until("\n> ")
+    t.type("\x04")
+    assert t.end() == 0
+
+
+def test_prompts_by_argument_and_by_pipe():
+    same = ("--max-tokens", "6", "--temperature", "0")
+    answer = quire("run", TINY, "a page", *same)
+    assert answer.endswith("\n") and len(answer) > 1
+    assert quire("run", TINY, *same, stdin=b"a page\n") == answer
+    assert quire("run", TINY, "a page", "--raw", *same) != answer
+    assert "no prompt" in quire("run", TINY, *same, code=1)
+
+
+def test_what_cannot_be_opened_is_one_line():
+    for verb in (("serve",), ("run",), ("inspect", "model")):
+        words = quire(*verb, "/no/such.gguf", code=1)
+        assert words.count("\n") == 1 and "/no/such.gguf" in words
+    words = quire("serve", TINY, "--port", "0", "--kv-cache-memory", "16k", code=1)
+    assert words.count("\n") == 1 and "estimated maximum model length" in words
+    assert "did you mean --max-model-len" in quire("serve", TINY, "--max-modle-len", "4", code=2)
+
+
+def test_inspect_says_what_is_there():
+    assert "instructions" in quire("inspect", "cpu")
+    assert "attn_decode_bf16" in quire("inspect", "kernels")
+    assert " ref" in quire("inspect", "kernels", "ref")
+    assert "token_embd.weight" in quire("inspect", "model", TINY)
+    assert "rms" in quire("inspect", "tensor", TINY, "token_embd.weight")
+    assert "no tensor" in quire("inspect", "tensor", TINY, "nope", code=1)
+
+
+def test_a_taken_port_is_one_line(tiny):
+    words = quire("serve", TINY, "--port", str(tiny.port), code=1)
+    assert words.count("\n") == 1 and "taken" in words and str(tiny.port) in words
