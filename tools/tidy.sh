@@ -22,6 +22,13 @@ out=$(
     grep -ln 'microhttpd.h' $(find src -name '*.[ch]' ! -path 'src/http/*') || true
     grep -ln 'yyjson.h' $(find src -name '*.[ch]' ! -path 'src/base/json*') || true
     grep -ln 'immintrin.h' $(find src -name '*.[ch]' ! -path 'src/kern/*' ! -path 'src/base/workers.c') || true
+    # A header opens with what it owns, what it refuses to know, its threads and its lifetime.
+    for f in $(find src tests -name '*.h'); do
+        head=$(awk '{ print } /\*\//{ exit }' "$f")
+        for part in Owns 'Refuses to know' Thread ifetime; do
+            case $head in *"$part"*) ;; *) echo "$f: its head comment does not say: $part" ;; esac
+        done
+    done
     # Every room but the program's verbs has a test.
     for d in src/*/; do
         case $d in src/cmd/) continue ;; esac

@@ -5,8 +5,8 @@
  * Threads: any; counters are atomic.
  * Lifetime: process.
  *
- * Every allocation that lives longer than a function carries a tag, so `quire inspect mem` and /debug/mem
- * can say where memory is. Nothing here aborts: NULL means "no memory" and the caller says so. */
+ * Every allocation that lives longer than a function carries a tag, so that it can be said where memory is
+ * and a test can say that nothing was taken. Nothing here aborts: NULL means "no memory" and the caller says so. */
 #ifndef QR_BASE_MEM_H
 #define QR_BASE_MEM_H
 

@@ -3,7 +3,8 @@
  *     #include "base/test.h"
  *     QR_TEST(pool_frees_tail_first) { assert_int_equal(1, 1); }
  *
- * Owns: the list of tests, filled before main by constructors. Threads: main only.
+ * Owns: the list of tests, filled before main by constructors. Refuses to know: what is tested.
+ * Threads: main only. Lifetime: the process.
  * Every *_test.c is linked into one program, `quire-test [substring...]`. A test that needs what this
  * machine lacks calls QR_SKIP("why"), which prints the reason. */
 #ifndef QR_BASE_TEST_H

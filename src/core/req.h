@@ -19,7 +19,7 @@ typedef uint64_t qr_req_id; // never reused, never 0
 
 struct qr_bias { int32_t id; float value; };
 
-// How tokens are chosen. Ranges are checked where requests are read (core/params.h); these are the values in force.
+// How tokens are chosen. Ranges are checked where requests are read (api/params.h); these are the values in force.
 struct qr_sampling {
     float temperature;        // 0: greedy
     float top_p;              // (0, 1]

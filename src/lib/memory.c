@@ -26,7 +26,7 @@ static enum qr_status from_share(const struct lib_memory *m, int32_t max_model_l
     uint64_t budget = (uint64_t)((double)m->machine_bytes * m->share), taken = m->used_bytes + m->step_bytes;
     if (budget < taken + m->block_bytes)
         return qr_fail(err, QR_ETOOBIG,
-                       "memory: %.0f MiB of %.0f MiB (share %.2f) is less than weights and process %.0f MiB "
+                       "memory: %.0f MiB of %.0f MiB (share %g) is less than weights and process %.0f MiB "
                        "+ a step %.0f MiB "
                        "+ one KV block; raise --gpu-memory-utilization or take a smaller model",
                        mib(budget), mib(m->machine_bytes), m->share, mib(m->used_bytes), mib(m->step_bytes));
@@ -46,6 +46,25 @@ static enum qr_status too_small(const struct lib_memory *m, int32_t max_model_le
                    " (%.0f MiB): estimated maximum model length is %" PRIu64,
                    max_model_len, need, mib(m->block_bytes), mib(need * m->block_bytes), n_blocks,
                    mib(n_blocks * m->block_bytes), n_blocks * (uint64_t)m->block_size);
+}
+
+enum qr_status lib_check_weights(uint64_t file_bytes, uint64_t machine_bytes, struct qr_error *err)
+{
+    // Packed weights are as large as the file's; what else a process needs to start was measured at 20 MiB.
+    uint64_t others = (uint64_t)20 << 20;
+    if (file_bytes <= machine_bytes && machine_bytes - file_bytes >= others) return QR_OK;
+    return qr_fail(err, QR_ETOOBIG,
+                   "memory: the model takes %.0f MiB and the process %.0f MiB; this machine or container gives %.0f MiB",
+                   mib(file_bytes), mib(others), mib(machine_bytes));
+}
+
+// What was asked for in bytes or blocks is given, and taken as it fills: then the system may end us.
+static void warn_of_too_much(const struct lib_memory *m, uint64_t n_blocks)
+{
+    uint64_t all = m->used_bytes + m->step_bytes + n_blocks * m->block_bytes;
+    if (all > m->machine_bytes)
+        QR_WARN("lib", "weights, a step and a full KV cache are %.0f MiB; this machine or container gives %.0f MiB",
+                mib(all), mib(m->machine_bytes));
 }
 
 enum qr_status lib_size_pool(const struct lib_memory *m, struct lib_pool *out, struct qr_error *err)
@@ -74,6 +93,7 @@ enum qr_status lib_size_pool(const struct lib_memory *m, struct lib_pool *out, s
         QR_WARN("lib", "max_model_len is %d: what %" PRIu64 " KV blocks hold (the model takes %d)", len,
                 n_blocks, m->ctx_max);
     }
+    warn_of_too_much(m, n_blocks);
     *out = (struct lib_pool){.n_blocks = (uint32_t)n_blocks, .max_model_len = len};
     return QR_OK;
 }

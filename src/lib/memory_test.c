@@ -77,3 +77,13 @@ QR_TEST(memory_length_follows_a_count_of_blocks)
     m.block_size = 24;
     assert_int_equal(lib_size_pool(&m, &p, &err), QR_EINVAL);
 }
+
+QR_TEST(memory_weights_are_weighed_before_they_are_read)
+{
+    struct qr_error err = {0};
+    assert_int_equal(lib_check_weights(GIB, 2 * GIB, &err), QR_OK);
+    assert_int_equal(lib_check_weights(GIB, GIB + ((uint64_t)20 << 20), &err), QR_OK);
+    assert_int_equal(lib_check_weights(GIB, GIB + ((uint64_t)20 << 20) - 1, &err), QR_ETOOBIG);
+    assert_non_null(strstr(err.msg, "1024 MiB"));
+    assert_int_equal(lib_check_weights(UINT64_MAX, GIB, &err), QR_ETOOBIG);
+}
