@@ -40,6 +40,7 @@ enum qr_akind qr_akind_of(enum qr_class c, enum qr_wfmt f)
 {
     if (c == QR_CLASS_P) return QR_A_BF16;
     if (c == QR_CLASS_F || f == QR_W_BF16 || f == QR_W_F32) return QR_A_F32;
+    if (c == QR_CLASS_D15) return QR_A_Q15;
     return f == QR_W_U4K || f == QR_W_I6G16 ? QR_A_Q256 : QR_A_Q32;
 }
 
@@ -52,12 +53,12 @@ static size_t round_up(size_t n, size_t to)
 static void acts_sizes(struct qr_acts *a)
 {
     static const int elem_bytes[QR_A_COUNT] = {
-        [QR_A_F32] = 4, [QR_A_BF16] = 2, [QR_A_Q32] = 1, [QR_A_Q256] = 1};
+        [QR_A_F32] = 4, [QR_A_BF16] = 2, [QR_A_Q32] = 1, [QR_A_Q256] = 1, [QR_A_Q15] = 2};
     size_t lines = round_up((size_t)a->k * elem_bytes[a->kind], LINE) / LINE;
     // An odd number of lines: rows begin in different sets of the first-level cache.
     a->row_bytes = (lines | 1) * LINE;
-    if (a->kind == QR_A_Q32 || a->kind == QR_A_Q256) {
-        a->ld_scale = round_up((size_t)a->k / (a->kind == QR_A_Q32 ? 32 : 256), LINE / sizeof(float));
+    if (a->kind == QR_A_Q32 || a->kind == QR_A_Q256 || a->kind == QR_A_Q15) {
+        a->ld_scale = round_up((size_t)a->k / (a->kind == QR_A_Q256 ? 256 : 32), LINE / sizeof(float));
         a->ld_sum = round_up((size_t)a->k / 32, LINE / sizeof(int32_t));
     }
 }
@@ -72,7 +73,7 @@ size_t qr_acts_bytes(enum qr_akind kind, int m, int k)
 void qr_acts_init(struct qr_acts *acts, enum qr_akind kind, int m, int k, void *mem)
 {
     QR_ASSERT((uintptr_t)mem % LINE == 0);
-    QR_ASSERT(kind != QR_A_Q32 || k % 32 == 0);
+    QR_ASSERT((kind != QR_A_Q32 && kind != QR_A_Q15) || k % 32 == 0);
     QR_ASSERT(kind != QR_A_Q256 || k % 256 == 0);
     *acts = (struct qr_acts){.kind = kind, .m = m, .k = k, .a = mem};
     acts_sizes(acts);
@@ -99,6 +100,10 @@ void qr_acts_set_row(const struct qr_acts *acts, int r, const float *x)
         break;
     case QR_A_Q256:
         kern->quant_g256(x, k, (int8_t *)a, acts->scale + r * acts->ld_scale, acts->sum + r * acts->ld_sum);
+        break;
+    case QR_A_Q15:
+        kern->quant_q15(x, k, (int8_t *)a, (int8_t *)a + k, acts->scale + r * acts->ld_scale,
+                        acts->sum + r * acts->ld_sum);
         break;
     case QR_A_COUNT: break;
     }

@@ -17,6 +17,16 @@
  *      No int32 overflows, whatever the bytes. BF16 and F32 weights: float32 activations,
  *      acc = fmaf(x[k], w[k], acc), k ascending; bit-identical too.
  *      Then y = acc, or acc + bias, or y + acc, or y + (acc + bias).
+ *   D15  class D where int8 would cost too much of a model's quality: activations of 15 bits, |v| <= 16256,
+ *      with one scale s per 32 in every format, held as v = 128 * hi + lo (hi and lo are int8), so that a dot
+ *      is 128 * dot(hi) + dot(lo) of the same instructions over the same unpacked weights. Exact int32 dots
+ *      over 32 (16 in I6G16), converted to float32 to nearest even. For each group in turn:
+ *        U4G32, I8G32   as in D
+ *        U4G32M  as in D, with sum v for sum x
+ *        I6G16   dot = sum (q - 32) * v               acc = fmaf((float)dot, (d * sc) * s, acc)
+ *        U4K     dot = sum q * v                      acc = fmaf((float)dot, (d * sc) * s, acc)
+ *                                                     acc = fmaf(-(dmin * mn), (float)(sum v) * s, acc)
+ *      No int32 overflows; bit-identical everywhere. BF16 and F32 weights: as in D.
  *   P  weights and activations rounded once to bf16, float32 accumulation (N3). Same bits for any number of
  *      rows on one instruction set; within tolerance of ref across sets.
  *   F  float32 activations and exact float32 weights, acc = fmaf, k ascending: the specification that
@@ -30,7 +40,7 @@
 
 #include "kern/pack.h"
 
-enum qr_class { QR_CLASS_D, QR_CLASS_P, QR_CLASS_F, QR_CLASS_COUNT };
+enum qr_class { QR_CLASS_D, QR_CLASS_D15, QR_CLASS_P, QR_CLASS_F, QR_CLASS_COUNT };
 
 // How a row of activations is stored for a (class, format).
 enum qr_akind {
@@ -38,6 +48,7 @@ enum qr_akind {
     QR_A_BF16, // bf16, round to nearest even
     QR_A_Q32,  // int8, scale and sum per group of 32
     QR_A_Q256, // int8, scale per group of 256, sum per 32
+    QR_A_Q15,  // hi int8 [k], lo int8 [k]; scale and sum of 128 * hi + lo per group of 32
     QR_A_COUNT
 };
 enum qr_akind qr_akind_of(enum qr_class c, enum qr_wfmt f);
@@ -50,7 +61,7 @@ struct qr_acts {
     uint8_t *a;
     size_t row_bytes;
     float *scale; // NULL for F32 and BF16
-    int32_t *sum; // sum of the int8 of each 32; NULL for F32 and BF16
+    int32_t *sum; // sum of the integers of each 32; NULL for F32 and BF16
     size_t ld_scale, ld_sum;
 };
 // Bytes for m rows of k in this kind, and the carving of such memory (64-byte aligned) into *acts.
@@ -68,6 +79,9 @@ struct qr_gemm {
     const float *bias; // NULL, or n floats: added to the product
     bool add;          // y += product + bias instead of y =
     void *scratch;     // QR_GEMM_SCRATCH bytes of the task's own, 64-byte aligned
+    // The last use of this scratch was a call of the same function with the same activations: what it
+    // prepared of them is still there.
+    bool again;
 };
 #define QR_GEMM_SCRATCH(k) ((size_t)(k)*2 * QR_PANEL * 4 + 16384)
 

@@ -140,6 +140,8 @@ static void make_acts(struct fixture *f)
             if (kind == QR_A_BF16) u[i] = qr_f32_of_bf16(((const uint16_t *)a)[i]);
             if (kind == QR_A_Q32) u[i] = (float)((const int8_t *)a)[i] * scale[i / 32];
             if (kind == QR_A_Q256) u[i] = (float)((const int8_t *)a)[i] * scale[i / 256];
+            const int8_t *v = (const int8_t *)a + i;
+            if (kind == QR_A_Q15) u[i] = (float)(128 * v[0] + v[f->k]) * scale[i / 32];
         }
     }
 }
@@ -308,14 +310,21 @@ QR_TEST(gemm_class_d_is_the_same_everywhere)
 {
     check_class(QR_CLASS_D);
 }
+QR_TEST(gemm_class_d15_is_the_same_everywhere)
+{
+    check_class(QR_CLASS_D15);
+}
 // Workers flush denormals (DESIGN N5), tests do not: portable C and kernels agree either way.
 QR_TEST(gemm_class_d_is_the_same_with_denormals_flushed)
 {
 #if defined(__x86_64__)
     unsigned before = __builtin_ia32_stmxcsr();
     __builtin_ia32_ldmxcsr(before | 0x8040);
-    for (int fmt = 0; fmt < QR_W_COUNT; fmt++) check_company(QR_CLASS_D, (enum qr_wfmt)fmt, 17, 256);
-    for (int fmt = 0; fmt < QR_W_COUNT; fmt++) check_shape(QR_CLASS_D, (enum qr_wfmt)fmt, 17, 256);
+    for (int fmt = 0; fmt < QR_W_COUNT; fmt++)
+        for (int c = QR_CLASS_D; c <= QR_CLASS_D15; c++) {
+            check_company((enum qr_class)c, (enum qr_wfmt)fmt, 17, 256);
+            check_shape((enum qr_class)c, (enum qr_wfmt)fmt, 17, 256);
+        }
     __builtin_ia32_ldmxcsr(before);
 #else
     QR_SKIP("no such mode on this processor");

@@ -23,29 +23,27 @@ static void *carve(struct carver *c, size_t count, size_t bytes)
     return p;
 }
 
-static unsigned formats_of(const struct qr_model *m)
+// Bits of the forms of activations that rows of a class need anywhere in the model.
+static unsigned kinds_of(const struct qr_model *m, enum qr_class cls)
 {
-    unsigned formats = 1u << m->head->w.fmt;
+    unsigned kinds = 1u << qr_akind_of(forward_class(cls, m->head), m->head->w.fmt);
     for (int i = 0; i < m->cfg.n_layers; i++) {
         const struct model_layer *l = &m->layers[i];
         const struct model_linear *all[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
-        for (size_t j = 0; j < sizeof all / sizeof *all; j++) formats |= 1u << all[j]->w.fmt;
+        for (size_t j = 0; j < sizeof all / sizeof *all; j++)
+            kinds |= 1u << qr_akind_of(forward_class(cls, all[j]), all[j]->w.fmt);
     }
-    return formats;
+    return kinds;
 }
 
 static void carve_acts(struct qr_forward *f, struct carver *c, struct forward_group *g, int n_rows)
 {
-    unsigned formats = formats_of(f->m), kinds = 0;
-    for (int fmt = 0; fmt < QR_W_COUNT; fmt++)
-        if (formats >> fmt & 1) kinds |= 1u << qr_akind_of(g->cls, (enum qr_wfmt)fmt);
+    unsigned kinds = kinds_of(f->m, g->cls);
     // A narrower phase needs no more than the widest; 256 more elements cover its rounding.
     for (int kind = 0; kind < QR_A_COUNT; kind++)
-        if (kinds >> kind & 1) {
-            size_t bytes = qr_acts_bytes((enum qr_akind)kind, n_rows, (f->k_max + 511) / 256 * 256);
-            g->acts_mem[kind] = carve(c, 1, bytes);
-            if (kind == QR_A_Q32 || kind == QR_A_Q256) g->rest_mem[kind] = carve(c, 1, bytes);
-        }
+        if (kinds >> kind & 1)
+            g->acts_mem[kind] =
+                carve(c, 1, qr_acts_bytes((enum qr_akind)kind, n_rows, (f->k_max + 511) / 256 * 256));
 }
 
 static void carve_all(struct qr_forward *f, struct carver *c)
@@ -70,6 +68,7 @@ static void carve_all(struct qr_forward *f, struct carver *c)
     f->logits = carve(c, n_logits * (size_t)cfg->n_vocab, sizeof *f->logits);
     int n_acts = f->conf.n_tokens_max > f->conf.n_logit_rows ? f->conf.n_tokens_max : f->conf.n_logit_rows;
     for (int i = 0; i < f->n_groups; i++) carve_acts(f, c, &f->groups[i], n_acts);
+    f->held = carve(c, (size_t)f->n_workers, sizeof *f->held);
     f->scratch = carve(c, (size_t)f->n_workers, f->scratch_bytes);
 }
 
@@ -145,7 +144,11 @@ static void set_groups(struct qr_forward *f, int n_first, int n_rows)
     }
     for (int i = 0; i < f->n_groups; i++)
         for (int fmt = 0; f->groups[i].n > 0 && fmt < QR_W_COUNT; fmt++)
-            f->groups[i].gemm[fmt] = qr_gemm_pick(isa, f->groups[i].cls, (enum qr_wfmt)fmt, f->groups[i].n);
+            for (int fine = 0; fine < 2; fine++) {
+                struct model_linear lin = {.fine = fine};
+                f->groups[i].gemm[fine][fmt] = qr_gemm_pick(isa, forward_class(f->groups[i].cls, &lin),
+                                                            (enum qr_wfmt)fmt, f->groups[i].n);
+            }
 }
 
 static int prompt_tokens(const struct qr_batch_seq *s)

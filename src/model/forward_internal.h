@@ -23,11 +23,9 @@
 struct forward_group {
     enum qr_class cls;
     int row0, n;
-    uint8_t *acts_mem[QR_A_COUNT];   // NULL for kinds that no weight of the model needs
-    uint8_t *rest_mem[QR_A_COUNT];   // the same for the second term of fine products: class D, int8 kinds
-    struct qr_acts acts[QR_A_COUNT]; // laid out anew for every phase's k
-    struct qr_acts rest[QR_A_COUNT];
-    const struct qr_gemm_impl *gemm[QR_W_COUNT]; // for this step's n
+    uint8_t *acts_mem[QR_A_COUNT];                  // NULL for kinds that no weight of the model needs
+    struct qr_acts acts[QR_A_COUNT];                // laid out anew for every phase's k
+    const struct qr_gemm_impl *gemm[2][QR_W_COUNT]; // [fine][format]: for this step's n
 };
 
 struct forward_seq { // where the rows of a sequence of the batch are
@@ -40,6 +38,13 @@ struct forward_tile {
     int i_seq, pos0, row0, n;
     bool decode; // kernel for generated tokens
     bool writes; // rotates and writes its own K and V first: no other row of the step needs them
+};
+
+// What a worker's scratch holds of the activations of a product: of no use after the phase.
+struct forward_held {
+    uint64_t i_phase;
+    const struct qr_acts *acts;
+    qr_gemm_fn *fn;
 };
 
 struct qr_forward {
@@ -76,7 +81,9 @@ struct qr_forward {
     int32_t *logit_rows;  // (n_logit_rows) rows of x, sorted by class
     int32_t *logit_place; // (n_logit_rows) where the caller wants row i of the sorted
 
-    uint8_t *scratch; // (n_workers, scratch_bytes)
+    uint64_t n_products;       // phases of products so far
+    struct forward_held *held; // (n_workers)
+    uint8_t *scratch;          // (n_workers, scratch_bytes)
     size_t scratch_bytes;
     uint8_t *mem;
     size_t mem_bytes;
@@ -85,6 +92,12 @@ struct qr_forward {
 static inline void *forward_scratch(const struct qr_forward *f, int i_worker)
 {
     return f->scratch + (size_t)i_worker * f->scratch_bytes;
+}
+
+// The arithmetic of a product for rows of a class.
+static inline enum qr_class forward_class(enum qr_class cls, const struct model_linear *lin)
+{
+    return cls == QR_CLASS_D && lin->fine ? QR_CLASS_D15 : cls;
 }
 
 static inline struct forward_group *forward_group_of(struct qr_forward *f, int row)

@@ -9,8 +9,7 @@
 #define ROWS_PER_TASK 4 // of row-wise work: about a microsecond a row
 #define TASKS_PER_WORKER                                                                                     \
     6 // of a product: enough that a stolen core delays little, few enough that claims cost nothing
-#define FINE_BYTES (256 << 10) // of weights that a fine product reads twice
-#define LOGIT_COLUMNS 2048     // of a task that puts logits in place
+#define LOGIT_COLUMNS 2048 // of a task that puts logits in place
 
 static int div_up(int a, int b)
 {
@@ -19,22 +18,16 @@ static int div_up(int a, int b)
 
 /* ==== Inputs of products. ==== */
 
-static bool is_fine(const struct forward_group *g, const struct model_linear *lin)
+static enum qr_akind kind_of(const struct forward_group *g, const struct model_linear *lin)
 {
-    enum qr_akind kind = qr_akind_of(g->cls, lin->w.fmt);
-    return lin->fine && (kind == QR_A_Q32 || kind == QR_A_Q256);
+    return qr_akind_of(forward_class(g->cls, lin), lin->w.fmt);
 }
 
-// Bits of the forms in which a class needs the input, and of those whose loss is wanted too.
-static unsigned kinds_of(const struct forward_group *g, const struct layers_linears *l, unsigned *fine)
+// Bits of the forms in which a class needs the input.
+static unsigned kinds_of(const struct forward_group *g, const struct layers_linears *l)
 {
     unsigned kinds = 0;
-    *fine = 0;
-    for (int i = 0; i < l->n; i++) {
-        unsigned kind = 1u << qr_akind_of(g->cls, l->lin[i]->w.fmt);
-        kinds |= kind;
-        if (is_fine(g, l->lin[i])) *fine |= kind;
-    }
+    for (int i = 0; i < l->n; i++) kinds |= 1u << kind_of(g, l->lin[i]);
     return kinds;
 }
 
@@ -43,39 +36,20 @@ static void lay_out_acts(struct qr_forward *f, const struct layers_linears *l)
     int k = l->lin[0]->w.k;
     for (int i = 0; i < f->n_groups; i++) {
         struct forward_group *g = &f->groups[i];
-        unsigned fine, kinds = kinds_of(g, l, &fine);
-        for (int kind = 0; g->n > 0 && kind < QR_A_COUNT; kind++) {
+        unsigned kinds = kinds_of(g, l);
+        for (int kind = 0; g->n > 0 && kind < QR_A_COUNT; kind++)
             if (kinds >> kind & 1)
                 qr_acts_init(&g->acts[kind], (enum qr_akind)kind, g->n, k, g->acts_mem[kind]);
-            if (fine >> kind & 1)
-                qr_acts_init(&g->rest[kind], (enum qr_akind)kind, g->n, k, g->rest_mem[kind]);
-        }
     }
 }
 
-// A row of floats of a worker's scratch: 0 or 1.
-static float *scratch_row(const struct qr_forward *f, int i_worker, int i)
-{
-    return (float *)forward_scratch(f, i_worker) + (size_t)i * (size_t)((f->k_max + 15) / 16 * 16);
-}
-
-// Stores x as a row of the input of products. Uses the worker's scratch row 1.
-static void set_input(struct qr_forward *f, const struct layers_linears *l, int row, const float *x,
-                      int i_worker)
+// Stores x as a row of the input of products.
+static void set_input(struct qr_forward *f, const struct layers_linears *l, int row, const float *x)
 {
     const struct forward_group *g = forward_group_of(f, row);
-    unsigned fine, kinds = kinds_of(g, l, &fine);
-    int r = row - g->row0;
-    for (int kind = 0; kind < QR_A_COUNT; kind++) {
-        if (!(kinds >> kind & 1)) continue;
-        const struct qr_acts *a = &g->acts[kind];
-        qr_acts_set_row(a, r, x);
-        if (!(fine >> kind & 1)) continue;
-        float *rest = scratch_row(f, i_worker, 1);
-        f->kern->quant_rest(x, (const int8_t *)(a->a + (size_t)r * a->row_bytes),
-                            a->scale + (size_t)r * a->ld_scale, kind == QR_A_Q32 ? 32 : 256, a->k, rest);
-        qr_acts_set_row(&g->rest[kind], r, rest);
-    }
+    unsigned kinds = kinds_of(g, l);
+    for (int kind = 0; kind < QR_A_COUNT; kind++)
+        if (kinds >> kind & 1) qr_acts_set_row(&g->acts[kind], row - g->row0, x);
 }
 
 /* ==== Row-wise phases. ==== */
@@ -122,10 +96,10 @@ static void norm_task(void *arg, int i_task, int i_worker)
     const struct rows_task *t = arg;
     struct qr_forward *f = t->f;
     int d = f->m->cfg.d_model;
-    float *y = scratch_row(f, i_worker, 0); // (d_model)
+    float *y = forward_scratch(f, i_worker); // (d_model)
     for (int r = i_task * ROWS_PER_TASK; r < rows_end(t, i_task); r++) {
         f->kern->rmsnorm(f->x + (size_t)r * (size_t)d, t->weight, f->m->cfg.rms_eps, d, y);
-        set_input(f, t->next, r, y, i_worker);
+        set_input(f, t->next, r, y);
     }
 }
 
@@ -141,11 +115,11 @@ static void swiglu_task(void *arg, int i_task, int i_worker)
     const struct rows_task *t = arg;
     struct qr_forward *f = t->f;
     int n = f->m->cfg.d_ff;
-    float *y = scratch_row(f, i_worker, 0); // (d_ff)
+    float *y = forward_scratch(f, i_worker); // (d_ff)
     for (int r = i_task * ROWS_PER_TASK; r < rows_end(t, i_task); r++) {
         const float *gate = f->ffn + (size_t)r * (size_t)f->ld_ffn;
         f->kern->swiglu(gate, gate + n, n, y);
-        set_input(f, t->next, r, y, i_worker);
+        set_input(f, t->next, r, y);
     }
 }
 
@@ -171,6 +145,7 @@ struct product {
     struct qr_forward *f;
     int ldy;
     bool add;
+    uint64_t i_phase; // this run among all of f's
     int n_spans;
     struct product_span spans[LAYERS_LINEARS_MAX * FORWARD_GROUPS_MAX];
 };
@@ -182,31 +157,24 @@ static void product_task(void *arg, int i_task, int i_worker)
     while (p->spans[s].first_task > i_task) s--;
     const struct product_span *span = &p->spans[s];
     const struct qr_wmat *w = &span->lin->w;
-    enum qr_akind kind = qr_akind_of(span->g->cls, w->fmt);
-    bool fine = is_fine(span->g, span->lin);
+    struct forward_held *held = &p->f->held[i_worker];
+    struct forward_held now = {p->i_phase, &span->g->acts[kind_of(span->g, span->lin)],
+                               span->g->gemm[span->lin->fine][w->fmt]->fn};
     int from = (i_task - span->first_task) * span->panels_per_task, end = from + span->panels_per_task;
-    if (end > w->n_panels) end = w->n_panels;
-    // The second term meets the weights while they are in the second-level cache.
-    int step = fine ? 1 + (int)(FINE_BYTES / w->panel_bytes) : end - from;
-    for (int at = from; at < end; at += step) {
-        struct qr_gemm g = {
-            .w = w,
-            .panel0 = at,
-            .panel1 = at + step < end ? at + step : end,
-            .acts = &span->g->acts[kind],
-            .y = span->y,
-            .ldy = (size_t)p->ldy,
-            .bias = span->lin->bias,
-            .add = p->add,
-            .scratch = forward_scratch(p->f, i_worker),
-        };
-        span->g->gemm[w->fmt]->fn(&g);
-        if (!fine) continue;
-        g.acts = &span->g->rest[kind];
-        g.bias = NULL;
-        g.add = true;
-        span->g->gemm[w->fmt]->fn(&g);
-    }
+    struct qr_gemm g = {
+        .w = w,
+        .panel0 = from,
+        .panel1 = end < w->n_panels ? end : w->n_panels,
+        .acts = now.acts,
+        .y = span->y,
+        .ldy = (size_t)p->ldy,
+        .bias = span->lin->bias,
+        .add = p->add,
+        .scratch = forward_scratch(p->f, i_worker),
+        .again = held->i_phase == now.i_phase && held->acts == now.acts && held->fn == now.fn,
+    };
+    *held = now;
+    now.fn(&g);
 }
 
 static int total_panels(const struct layers_linears *l)
@@ -218,7 +186,7 @@ static int total_panels(const struct layers_linears *l)
 
 void layers_linear(struct qr_forward *f, const struct layers_linears *l, float *y, int ldy, bool add)
 {
-    struct product p = {.f = f, .ldy = ldy, .add = add};
+    struct product p = {.f = f, .ldy = ldy, .add = add, .i_phase = ++f->n_products};
     int n_tasks = 0;
     int per_task = div_up(total_panels(l), f->n_workers * TASKS_PER_WORKER);
     for (int i = f->n_groups - 1; i >= 0; i--) { // prompt rows first: their tasks are the longest
@@ -313,7 +281,7 @@ static void attend_task(void *arg, int i_task, int i_worker)
     // Whoever finishes the last head of a row stores the row for the product that follows: one barrier less.
     for (int r = t->row0; r < t->row0 + t->n; r++)
         if (atomic_fetch_sub_explicit(&f->heads_left[r], 1, memory_order_acq_rel) == 1)
-            set_input(f, &a->next, r, f->att + (size_t)r * (size_t)f->ld_att, i_worker);
+            set_input(f, &a->next, r, f->att + (size_t)r * (size_t)f->ld_att);
 }
 
 void layers_attention(struct qr_forward *f, int i_layer, const struct model_linear *next)
@@ -393,11 +361,11 @@ static void logit_norm_task(void *arg, int i_task, int i_worker)
     const struct rows_task *t = arg;
     struct qr_forward *f = t->f;
     int d = f->m->cfg.d_model;
-    float *y = scratch_row(f, i_worker, 0);
+    float *y = forward_scratch(f, i_worker);
     for (int i = i_task * ROWS_PER_TASK; i < rows_end(t, i_task); i++) {
         f->kern->rmsnorm(f->x + (size_t)f->logit_rows[i] * (size_t)d, f->m->out_norm, f->m->cfg.rms_eps, d,
                          y);
-        set_input(f, t->next, i, y, i_worker);
+        set_input(f, t->next, i, y);
     }
 }
 

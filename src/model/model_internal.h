@@ -31,8 +31,8 @@ struct model_config {
 struct model_linear {
     struct qr_wmat w;
     float *bias; // (n) or NULL
-    // Class D multiplies what quantising the activations lost as well: y = W q(x) + W q(x - q(x)). Where the
-    // products of one rounding to int8 would cost too much of the model's quality (docs/DESIGN.md, N2).
+    // Class D multiplies by activations of 15 bits (QR_CLASS_D15), where 8 would cost too much of the model's
+    // quality (docs/DESIGN.md, N2).
     bool fine;
 };
 

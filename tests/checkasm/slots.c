@@ -7,7 +7,7 @@
 
 typedef void norm_fn(const float *, const float *, float, int, float *);
 typedef void quant_fn(const float *, int, int8_t *, float *, int32_t *);
-typedef void rest_fn(const float *, const int8_t *, const float *, int, int, float *);
+typedef void quant15_fn(const float *, int, int8_t *, int8_t *, float *, int32_t *);
 typedef void to_bf16_fn(const float *, int, uint16_t *);
 typedef void inplace_fn(float *, const float *, int);
 typedef void binary_fn(const float *, const float *, int, float *);
@@ -117,24 +117,28 @@ static void check_quant(const struct ca_case *c)
     ca_bench(bench_quant, &b, BENCH_N * 5.0, CA_GB);
 }
 
-static void bench_rest(void *p)
+static void bench_quant15(void *p)
 {
     struct bench *b = p;
-    ((rest_fn *)b->c->new)(b->a, b->q, b->b, 32, b->n, b->y);
+    ((quant15_fn *)b->c->new)(b->a, b->n, b->q, b->q, b->scale, b->sum);
 }
 
-static void check_rest(const struct ca_case *c)
+static void check_quant15(const struct ca_case *c)
 {
-    int group = ca_below(2) ? 256 : 32, k = group * ca_below(10);
-    float *x = draw(k), *scale = draw(k / group), *y0 = room(k), *y1 = room(k);
-    int8_t *q = ca_buf((size_t)k);
-    for (int i = 0; i < k; i++) q[i] = (int8_t)(ca_below(255) - 127);
-    REF(rest_fn)(x, q, scale, group, k, y0);
-    NEW(rest_fn)(x, q, scale, group, k, y1);
-    ca_equal_f32("rest", y0, y1, (size_t)k, c->tol, 0);
+    int k = 32 * ca_below(20), n_groups = k / 32;
+    float *x = draw(k), *s0 = room(n_groups), *s1 = room(n_groups);
+    int8_t *hi0 = ca_buf((size_t)k), *hi1 = ca_buf((size_t)k), *lo0 = ca_buf((size_t)k),
+           *lo1 = ca_buf((size_t)k);
+    int32_t *sum0 = ca_buf(sizeof *sum0 * (size_t)n_groups), *sum1 = ca_buf(sizeof *sum1 * (size_t)n_groups);
+    REF(quant15_fn)(x, k, hi0, lo0, s0, sum0);
+    NEW(quant15_fn)(x, k, hi1, lo1, s1, sum1);
+    ca_equal_f32("scale", s0, s1, (size_t)n_groups, c->tol, 0);
+    ca_equal_bytes("hi", hi0, hi1, (size_t)k);
+    ca_equal_bytes("lo", lo0, lo1, (size_t)k);
+    ca_equal_bytes("sum", sum0, sum1, sizeof *sum0 * (size_t)n_groups);
     if (!ca_benching()) return;
     struct bench b = bench_of(c, BENCH_N);
-    ca_bench(bench_rest, &b, BENCH_N * 9.0, CA_GB);
+    ca_bench(bench_quant15, &b, BENCH_N * 6.0, CA_GB);
 }
 
 static void bench_to_bf16(void *p)
@@ -263,8 +267,8 @@ void check_attn(const struct ca_case *c);
 #define CHECK_OF(fn)                                                                                         \
     _Generic((fn), norm_fn *                                                                                 \
              : check_norm, quant_fn *                                                                        \
-             : check_quant, rest_fn *                                                                        \
-             : check_rest, to_bf16_fn *                                                                      \
+             : check_quant, quant15_fn *                                                                     \
+             : check_quant15, to_bf16_fn *                                                                   \
              : check_to_bf16, inplace_fn *                                                                   \
              : check_inplace, binary_fn *                                                                    \
              : check_binary, unary_fn *                                                                      \

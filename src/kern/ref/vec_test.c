@@ -1,6 +1,7 @@
 /* Plain kernels against arithmetic in double, for portable C and the program's own table. checkasm compares
  * every set with portable C bit for bit, so what holds here holds for all of them. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -232,6 +233,35 @@ QR_TEST(vec_quant_ends_exactly)
         assert_true(scale[1] == 0 && q[32] == 0 && sum[1] == 0);
         assert_true(isnan(scale[2]) && q[65] == 0 && sum[2] == 0);
         assert_true(q[96] == -127 && sum[3] == -127);
+    }
+}
+
+// 128 * hi + lo is x in steps of the scale, with lo as small as can be; the largest is +-16256.
+QR_TEST(vec_quant_15_is_within_half_a_step)
+{
+    float x[128], scale[4];
+    int8_t hi[128], lo[128];
+    int32_t sum[4];
+    EACH_TABLE(k)
+    {
+        fill(x, 128, 12, 7);
+        for (int i = 32; i < 64; i++) x[i] = i % 2 ? 16256 : -16256 + (float)i;
+        x[64] = INFINITY;
+        memset(x + 96, 0, 32 * sizeof *x);
+        k.quant_q15(x, 128, hi, lo, scale, sum);
+        for (int g = 0; g < 2; g++) {
+            int want = 0;
+            for (int i = 32 * g; i < 32 * g + 32; i++) {
+                int v = 128 * hi[i] + lo[i];
+                assert_true(fabs(x[i] - (double)v * scale[g]) <= 0.5002 * (double)scale[g]);
+                assert_true(lo[i] >= -64 && lo[i] < 64 && abs(v) <= 16256);
+                want += v;
+            }
+            assert_int_equal(sum[g], want);
+        }
+        assert_true(scale[1] == 1 && hi[33] == 127 && lo[33] == 0 && hi[32] == -127 && lo[32] == 32);
+        assert_true(isnan(scale[2]) && hi[64] == 0 && lo[65] == 0 && sum[2] == 0);
+        assert_true(scale[3] == 0 && hi[96] == 0 && lo[97] == 0 && sum[3] == 0);
     }
 }
 

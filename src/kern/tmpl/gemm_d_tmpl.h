@@ -1,5 +1,5 @@
-/* Class D over the integer formats, for the instruction set of the including file, which defines GEMM_NAME(x)
- * (the full name of a kernel).
+/* Classes D and D15 over the integer formats, for the instruction set of the including file, which defines
+ * GEMM_NAME(x) (the full name of a kernel).
  *
  * Owns: nothing. Refuses to know: threads.
  * Threads: pure functions over the caller's memory. Lifetime: static.
@@ -9,27 +9,29 @@
  *   groups of 32:   | scale f32 [R] | corr [R] | x int8 [R][32] |            U4G32, U4G32M, I8G32
  *   groups of 256:  | scale f32 [R] | 8 times: corr [R], x int8 [R][32] |    U4K
  *                   | scale f32 [R] | 16 times: corr [R], x int8 [R][16] |   I6G16
- * where corr corrects the offset of the stored weights: -8 * sum, -128 * sum or -32 * sum of x (int32), or is
- * what the minimum is multiplied by: sum * scale (float32) in U4G32M, sum (int32) in U4K. A tile is
- * 1.27 * R * k bytes or less; scratch holds ROWS_BLOCK rows of them. */
+ * In D15 a tile is a sequence of groups of 32 in every format, and where x is there are hi and then lo.
+ * Here corr corrects the offset of the stored weights: -8 * sum, -128 * sum or -32 * sum of x (int32), or is
+ * what the minimum is multiplied by: sum * scale (float32) in U4G32M, sum (int32) in U4K. A row of a tile is
+ * 1.27 * k bytes or less, 2.38 * k in D15; scratch holds ROWS_BLOCK rows. */
 #if defined(__AVX2__) && defined(GEMM_NAME)
 
 #include "kern/x86/gemm_simd_internal.h"
 
 #define GEMM_NAME_(x) GEMM_NAME(x)
-#define ROWS_MAX 16   // of a tile
-#define ROWS_BLOCK 96 // 96 * 1.27 * k < QR_GEMM_SCRATCH(k)
+#define ROWS_MAX 16                                // of a tile
+#define ROWS_BLOCK(parts) ((parts) == 1 ? 96 : 48) // 48 * 2.38 * k < QR_GEMM_SCRATCH(k)
 
 struct tile_shape {
     int group;     // k that share a scale
     int sub;       // k that share a corr
     int corr_mul;  // corr = corr_mul * sum
     bool corr_f32; // corr = (float)sum * scale
+    int parts;     // int8 numbers an activation: 1, or hi and lo
 };
 
 SIMD_INLINE size_t tile_bytes(struct tile_shape t, int rows, int k)
 {
-    return (size_t)rows * ((size_t)(k / t.group) * 4 + (size_t)(k / t.sub) * 4 + (size_t)k);
+    return (size_t)rows * ((size_t)(k / t.group) * 4 + (size_t)(k / t.sub) * 4 + (size_t)k * t.parts);
 }
 
 // Copies rows r0 .. r0 + rows - 1 of the activations. The shape is a constant at every call.
@@ -50,14 +52,16 @@ SIMD_INLINE void tile_fill(const struct qr_acts *a, const struct tile_shape t, i
             if (t.sub == 32)
                 sum = sum0[r * a->ld_sum + at / 32];
             else
-                for (int i = 0; i < t.sub; i++) sum += x[i];
+                for (int i = 0; i < t.sub; i++) sum += t.parts == 1 ? x[i] : 128 * x[i] + x[a->k + i];
             if (t.corr_f32)
                 ((float *)out)[r] = (float)sum * scale[r * a->ld_scale];
             else
                 ((int32_t *)out)[r] = t.corr_mul * sum;
-            __builtin_memcpy(out + 4 * rows + r * t.sub, x, t.sub);
+            uint8_t *to = out + 4 * rows + r * t.sub;
+            __builtin_memcpy(to, x, t.sub);
+            if (t.parts == 2) __builtin_memcpy(to + rows * t.sub, x + a->k, t.sub);
         }
-        out += rows * (4 + t.sub);
+        out += rows * (4 + t.sub * t.parts);
     }
 }
 
@@ -172,6 +176,28 @@ DOT_ROWS(u6)
 DOT_ROWS(i8)
 #endif
 
+/* dot[r] = corr[r] (where there is one) + the dot of row r of n, in a tile of R rows of `sub` k. Of two parts
+ * the upper counts 128 times. */
+#define CORRECTED(one)                                                                                       \
+    SIMD_INLINE void corrected_##one(const vi *w, const int8_t *x, const int parts, const int R,             \
+                                     const int n, const void *corr, vi *dot)                                 \
+    {                                                                                                        \
+        const int sub = SUB_##one;                                                                           \
+        FOR_ROWS(r, n) dot[r] = parts == 1 && corr ? vi_bcst((const int32_t *)corr + r) : vi_zero();         \
+        dots_##one(w, x, sub, n, dot);                                                                       \
+        if (parts == 1) return;                                                                              \
+        FOR_ROWS(r, n) dot[r] = vi_sll(dot[r], 7);                                                           \
+        dots_##one(w, x + R * sub, sub, n, dot);                                                             \
+        if (!corr) return;                                                                                   \
+        FOR_ROWS(r, n) dot[r] = vi_add(dot[r], vi_bcst((const int32_t *)corr + r));                          \
+    }
+#define SUB_u4 32
+#define SUB_u6 16
+#define SUB_i8 32
+CORRECTED(u4)
+CORRECTED(u6)
+CORRECTED(i8)
+
 /* While several rows keep the processor busy with one panel, the lines of the next are fetched; the
  * hardware's prefetcher alone would start anew at each. A single row runs at the memory's speed and needs no
  * help (it loses). */
@@ -183,10 +209,10 @@ SIMD_INLINE void fetch_next(const void *rec, const int bytes, size_t panel_bytes
 
 // Micro-kernels: R rows (a constant) of the tile against half h of the panel; the next is `next` bytes on.
 SIMD_INLINE void micro_u4g32(const uint8_t *panel, size_t next, int k, const uint8_t *tile, const int R,
-                             int h, vf *acc)
+                             const int parts, int h, vf *acc)
 {
     const struct qr_u4g32 *rec = (const struct qr_u4g32 *)panel;
-    for (int g = 0; g < k / 32; g++, rec++, tile += R * 40) {
+    for (int g = 0; g < k / 32; g++, rec++, tile += R * (8 + 32 * parts)) {
         vi w[8];
         fetch_next(rec, sizeof *rec, next, R, h);
         quads_of_nibbles(&rec->q[0][h * VL][0], w);
@@ -195,8 +221,7 @@ SIMD_INLINE void micro_u4g32(const uint8_t *panel, size_t next, int k, const uin
         {
             vi dot[CHAINS];
             const float *scale = (const float *)tile + r0;
-            FOR_ROWS(r, CHAINS_OF(R)) dot[r] = vi_bcst(scale + R + r);
-            dots_u4(w, (const int8_t *)tile + R * 8 + r0 * 32, 32, CHAINS_OF(R), dot);
+            corrected_u4(w, (const int8_t *)tile + R * 8 + r0 * 32, parts, R, CHAINS_OF(R), scale + R, dot);
             FOR_ROWS(r, CHAINS_OF(R))
             {
                 acc[r0 + r] = vf_fma(vf_of_vi(dot[r]), vf_mul(d, vf_set1(scale[r])), acc[r0 + r]);
@@ -206,10 +231,10 @@ SIMD_INLINE void micro_u4g32(const uint8_t *panel, size_t next, int k, const uin
 }
 
 SIMD_INLINE void micro_u4g32m(const uint8_t *panel, size_t next, int k, const uint8_t *tile, const int R,
-                              int h, vf *acc)
+                              const int parts, int h, vf *acc)
 {
     const struct qr_u4g32m *rec = (const struct qr_u4g32m *)panel;
-    for (int g = 0; g < k / 32; g++, rec++, tile += R * 40) {
+    for (int g = 0; g < k / 32; g++, rec++, tile += R * (8 + 32 * parts)) {
         vi w[8];
         fetch_next(rec, sizeof *rec, next, R, h);
         quads_of_nibbles(&rec->q[0][h * VL][0], w);
@@ -218,8 +243,7 @@ SIMD_INLINE void micro_u4g32m(const uint8_t *panel, size_t next, int k, const ui
         {
             vi dot[CHAINS];
             const float *scale = (const float *)tile + r0;
-            FOR_ROWS(r, CHAINS_OF(R)) dot[r] = vi_zero();
-            dots_u4(w, (const int8_t *)tile + R * 8 + r0 * 32, 32, CHAINS_OF(R), dot);
+            corrected_u4(w, (const int8_t *)tile + R * 8 + r0 * 32, parts, R, CHAINS_OF(R), NULL, dot);
             FOR_ROWS(r, CHAINS_OF(R))
             {
                 vf sum = vf_fma(vf_of_vi(dot[r]), vf_mul(d, vf_set1(scale[r])), acc[r0 + r]);
@@ -230,10 +254,10 @@ SIMD_INLINE void micro_u4g32m(const uint8_t *panel, size_t next, int k, const ui
 }
 
 SIMD_INLINE void micro_i8g32(const uint8_t *panel, size_t next, int k, const uint8_t *tile, const int R,
-                             int h, vf *acc)
+                             const int parts, int h, vf *acc)
 {
     const struct qr_i8g32 *rec = (const struct qr_i8g32 *)panel;
-    for (int g = 0; g < k / 32; g++, rec++, tile += R * 40) {
+    for (int g = 0; g < k / 32; g++, rec++, tile += R * (8 + 32 * parts)) {
         vi w[8];
         fetch_next(rec, sizeof *rec, next, R, h);
         GEMM_UNROLL(8) for (int i = 0; i < 8; i++) w[i] = weights_i8(vi_load(&rec->q[i][h * VL][0]));
@@ -242,8 +266,7 @@ SIMD_INLINE void micro_i8g32(const uint8_t *panel, size_t next, int k, const uin
         {
             vi dot[CHAINS];
             const float *scale = (const float *)tile + r0;
-            FOR_ROWS(r, CHAINS_OF(R)) dot[r] = vi_bcst(scale + R + r);
-            dots_i8(w, (const int8_t *)tile + R * 8 + r0 * 32, 32, CHAINS_OF(R), dot);
+            corrected_i8(w, (const int8_t *)tile + R * 8 + r0 * 32, parts, R, CHAINS_OF(R), scale + R, dot);
             FOR_ROWS(r, CHAINS_OF(R))
             {
                 acc[r0 + r] = vf_fma(vf_of_vi(dot[r]), vf_mul(d, vf_set1(scale[r])), acc[r0 + r]);
@@ -316,18 +339,75 @@ SIMD_INLINE void micro_i6g16(const uint8_t *panel, size_t next, int k, const uin
     }
 }
 
+SIMD_INLINE void micro15_u4k(const uint8_t *panel, size_t next, int k, const uint8_t *tile, const int R,
+                             int h, vf *acc)
+{
+    const struct qr_u4k *rec = (const struct qr_u4k *)panel;
+    for (int g = 0; g < k / 256; g++, rec++) {
+        vf d = vf_of_f16(rec->d + h * VL), dmin = vf_of_f16(rec->dmin + h * VL);
+        for (int s = 0; s < 8; s++, tile += R * 72) {
+            vi w[8];
+            fetch_next(rec->q[s], sizeof rec->q[s], next, R, h);
+            quads_of_nibbles(&rec->q[s][0][h * VL][0], w);
+            vf ds = vf_mul(d, vf_of_vi(vi_of_u8(rec->sc[s] + h * VL)));
+            vf dm = vf_mul(dmin, vf_of_vi(vi_of_u8(rec->mn[s] + h * VL)));
+            FOR_CHAINS(r0, R)
+            {
+                vi dot[CHAINS];
+                const float *scale = (const float *)tile + r0;
+                corrected_u4(w, (const int8_t *)tile + R * 8 + r0 * 32, 2, R, CHAINS_OF(R), NULL, dot);
+                FOR_ROWS(r, CHAINS_OF(R))
+                {
+                    vf sum = vf_fma(vf_of_vi(dot[r]), vf_mul(ds, vf_set1(scale[r])), acc[r0 + r]);
+                    acc[r0 + r] = vf_fnma(dm, vf_set1(scale[R + r]), sum);
+                }
+            }
+        }
+    }
+}
+
+SIMD_INLINE void micro15_i6g16(const uint8_t *panel, size_t next, int k, const uint8_t *tile, const int R,
+                               int h, vf *acc)
+{
+    const struct qr_i6g16 *rec = (const struct qr_i6g16 *)panel;
+    for (int g = 0; g < k / 256; g++, rec++) {
+        vf d = vf_of_f16(rec->d + h * VL);
+        const float *scale = (const float *)tile;
+        for (int s = 0; s < 16; s++, tile += R * 36) {
+            const struct qr_i6sub *q = &rec->q[s];
+            vi w[4];
+            if (s % 2 == 0) scale = (const float *)tile, tile += R * 4;
+            fetch_next(q, sizeof *q, next, R, h);
+            quads_of_sixes(q, h, w);
+            vf ds = vf_mul(d, vf_of_vi(vi_of_i8(rec->sc[s] + h * VL)));
+            FOR_CHAINS(r0, R)
+            {
+                vi dot[CHAINS];
+                corrected_u6(w, (const int8_t *)tile + R * 4 + r0 * 16, 2, R, CHAINS_OF(R),
+                             (const int32_t *)tile + r0, dot);
+                FOR_ROWS(r, CHAINS_OF(R))
+                {
+                    acc[r0 + r] = vf_fma(vf_of_vi(dot[r]), vf_mul(ds, vf_set1(scale[r0 + r])), acc[r0 + r]);
+                }
+            }
+        }
+    }
+}
+
 typedef void micro_fn(const struct qr_gemm *g, int panel, int r0, const uint8_t *tile);
 typedef void fill_fn(const struct qr_acts *a, int r0, int rows, uint8_t *out);
 
-// micro[i] takes 1 << i rows, up to rows_max.
+// micro[i] takes 1 << i rows, up to rows_max. What the scratch holds of the last block of rows may be used
+// again.
 static void gemm_d(const struct qr_gemm *g, struct tile_shape shape, fill_fn *fill, micro_fn *const *micro,
                    int rows_max)
 {
-    int m = g->acts->m, k = g->w->k;
-    for (int block = 0; block < m; block += ROWS_BLOCK) {
-        int end = m - block < ROWS_BLOCK ? m : block + ROWS_BLOCK;
+    int m = g->acts->m, k = g->w->k, rows_block = ROWS_BLOCK(shape.parts);
+    for (int block = 0; block < m; block += rows_block) {
+        int end = m - block < rows_block ? m : block + rows_block;
         uint8_t *tile = g->scratch;
-        for (int r = block, n = rows_max; r < end; r += n, tile += tile_bytes(shape, n, k)) {
+        for (int r = block, n = rows_max; r < end && !(g->again && m <= rows_block);
+             r += n, tile += tile_bytes(shape, n, k)) {
             while (n > end - r) n /= 2;
             fill(g->acts, r, n, tile);
         }
@@ -341,7 +421,19 @@ static void gemm_d(const struct qr_gemm *g, struct tile_shape shape, fill_fn *fi
     }
 }
 
-// The micro-kernel of a format with R rows, a constant.
+// The body of a micro-kernel of a format, to be named for a class.
+#define BODY_d_u4g32(p, next, k, tile, R, h, acc) micro_u4g32(p, next, k, tile, R, 1, h, acc)
+#define BODY_d_u4g32m(p, next, k, tile, R, h, acc) micro_u4g32m(p, next, k, tile, R, 1, h, acc)
+#define BODY_d_i8g32(p, next, k, tile, R, h, acc) micro_i8g32(p, next, k, tile, R, 1, h, acc)
+#define BODY_d_u4k micro_u4k
+#define BODY_d_i6g16 micro_i6g16
+#define BODY_d15_u4g32(p, next, k, tile, R, h, acc) micro_u4g32(p, next, k, tile, R, 2, h, acc)
+#define BODY_d15_u4g32m(p, next, k, tile, R, h, acc) micro_u4g32m(p, next, k, tile, R, 2, h, acc)
+#define BODY_d15_i8g32(p, next, k, tile, R, h, acc) micro_i8g32(p, next, k, tile, R, 2, h, acc)
+#define BODY_d15_u4k micro15_u4k
+#define BODY_d15_i6g16 micro15_i6g16
+
+// The micro-kernel of a class and format with R rows, a constant.
 #define MICRO(fmt, R)                                                                                        \
     static void micro_##fmt##_##R(const struct qr_gemm *g, int panel, int r0, const uint8_t *tile)           \
     {                                                                                                        \
@@ -349,18 +441,18 @@ static void gemm_d(const struct qr_gemm *g, struct tile_shape shape, fill_fn *fi
         for (int h = 0; h < HALVES; h++) {                                                                   \
             vf acc[R];                                                                                       \
             FOR_ROWS(r, R) acc[r] = vf_zero();                                                               \
-            micro_##fmt(p, g->w->panel_bytes, g->w->k, tile, R, h, acc);                                     \
+            BODY_##fmt(p, g->w->panel_bytes, g->w->k, tile, R, h, acc);                                      \
             FOR_ROWS(r, R) gemm_put(g, r0 + r, panel, h, acc[r]);                                            \
         }                                                                                                    \
     }
 
-// The kernel of a format: micro-kernels of 1, 2, 4 and, where registers allow, more rows.
+// The kernel of a class and format: micro-kernels of 1, 2, 4 and, where registers allow, more rows.
 #define KERNEL(fmt, ...)                                                                                     \
     static void fill_##fmt(const struct qr_acts *a, int r0, int rows, uint8_t *out)                          \
     {                                                                                                        \
         tile_fill(a, shape_##fmt, r0, rows, out);                                                            \
     }                                                                                                        \
-    void GEMM_NAME_(d_##fmt)(const struct qr_gemm *g)                                                        \
+    void GEMM_NAME_(fmt)(const struct qr_gemm *g)                                                            \
     {                                                                                                        \
         static micro_fn *const micro[] = {__VA_ARGS__};                                                      \
         gemm_d(g, shape_##fmt, fill_##fmt, micro, 1 << (sizeof micro / sizeof *micro - 1));                  \
@@ -384,24 +476,39 @@ static void gemm_d(const struct qr_gemm *g, struct tile_shape shape, fill_fn *fi
     MICRO(fmt, 16)                                                                                           \
     KERNEL(fmt, micro_##fmt##_1, micro_##fmt##_2, micro_##fmt##_4, micro_##fmt##_8, micro_##fmt##_16)
 
-static const struct tile_shape shape_u4g32 = {32, 32, -8, false};
-static const struct tile_shape shape_u4g32m = {32, 32, 1, true};
-static const struct tile_shape shape_i8g32 = {32, 32, CORR_I8, false};
-static const struct tile_shape shape_u4k = {256, 32, 1, false};
-static const struct tile_shape shape_i6g16 = {256, 16, -32, false};
+static const struct tile_shape shape_d_u4g32 = {32, 32, -8, false, 1};
+static const struct tile_shape shape_d_u4g32m = {32, 32, 1, true, 1};
+static const struct tile_shape shape_d_i8g32 = {32, 32, CORR_I8, false, 1};
+static const struct tile_shape shape_d_u4k = {256, 32, 1, false, 1};
+static const struct tile_shape shape_d_i6g16 = {256, 16, -32, false, 1};
+static const struct tile_shape shape_d15_u4g32 = {32, 32, -8, false, 2};
+static const struct tile_shape shape_d15_u4g32m = {32, 32, 1, true, 2};
+static const struct tile_shape shape_d15_i8g32 = {32, 32, CORR_I8, false, 2};
+static const struct tile_shape shape_d15_u4k = {32, 32, 1, true, 2};
+static const struct tile_shape shape_d15_i6g16 = {32, 16, -32, false, 2};
 
 #if VL == 16 // 32 registers: 8 quads, 2 scales, 16 sums and what the inner products need
-KERNEL_16(u4g32)
-KERNEL_16(u4g32m)
-KERNEL_16(i8g32)
-KERNEL_8(u4k)
-KERNEL_16(i6g16)
+KERNEL_16(d_u4g32)
+KERNEL_16(d_u4g32m)
+KERNEL_16(d_i8g32)
+KERNEL_8(d_u4k)
+KERNEL_16(d_i6g16)
+KERNEL_16(d15_u4g32)
+KERNEL_16(d15_u4g32m)
+KERNEL_16(d15_i8g32)
+KERNEL_16(d15_u4k)
+KERNEL_16(d15_i6g16)
 #else // 16 registers: 8 quads, 4 sums
-KERNEL_4(u4g32)
-KERNEL_4(u4g32m)
-KERNEL_4(i8g32)
-KERNEL_4(u4k)
-KERNEL_4(i6g16)
+KERNEL_4(d_u4g32)
+KERNEL_4(d_u4g32m)
+KERNEL_4(d_i8g32)
+KERNEL_4(d_u4k)
+KERNEL_4(d_i6g16)
+KERNEL_4(d15_u4g32)
+KERNEL_4(d15_u4g32m)
+KERNEL_4(d15_i8g32)
+KERNEL_4(d15_u4k)
+KERNEL_4(d15_i6g16)
 #endif
 
 #endif

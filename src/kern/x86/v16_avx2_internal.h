@@ -39,11 +39,6 @@ V16 void v16_store_n(float *p, v16 a, int n)
     _mm256_maskstore_ps(p, v16_first8(n), a.lo);
     _mm256_maskstore_ps(p + 8, v16_first8(n - 8), a.hi);
 }
-V16 v16 v16_load_i8(const int8_t *p)
-{
-    return (v16){_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p))),
-                 _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(p + 8))))};
-}
 V16 v16 v16_add(v16 a, v16 b) { return (v16){_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
 V16 v16 v16_sub(v16 a, v16 b) { return (v16){_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }
 V16 v16 v16_mul(v16 a, v16 b) { return (v16){_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)}; }
@@ -135,6 +130,19 @@ V16 void v16i_store_i8(int8_t *p, v16i a) // lanes within int8
     __m256i w = _mm256_permute4x64_epi64(_mm256_packs_epi32(a.lo, a.hi), 0xd8);
     __m128i b = _mm_packs_epi16(_mm256_castsi256_si128(w), _mm256_extracti128_si256(w, 1));
     _mm_storeu_si128((__m128i *)p, b);
+}
+V16 v16i v16i_upper_15(v16i a)
+{
+    __m256i half = _mm256_set1_epi32(64);
+    return (v16i){_mm256_srai_epi32(_mm256_add_epi32(a.lo, half), 7),
+                  _mm256_srai_epi32(_mm256_add_epi32(a.hi, half), 7)};
+}
+V16 void v16i_store_15(int8_t *hi, int8_t *lo, v16i a) // lanes within 128 * 127, as 128 * hi + lo
+{
+    v16i up = v16i_upper_15(a);
+    v16i_store_i8(hi, up);
+    v16i_store_i8(lo, (v16i){_mm256_sub_epi32(a.lo, _mm256_slli_epi32(up.lo, 7)),
+                             _mm256_sub_epi32(a.hi, _mm256_slli_epi32(up.hi, 7))});
 }
 V16 __m256i v16i_lo(v16i a) { return a.lo; }
 V16 __m256i v16i_hi(v16i a) { return a.hi; }

@@ -24,10 +24,6 @@ V16 v16 v16_load(const float *p) { return _mm512_loadu_ps(p); }
 V16 void v16_store(float *p, v16 a) { _mm512_storeu_ps(p, a); }
 V16 v16 v16_load_n(const float *p, int n) { return _mm512_maskz_loadu_ps(v16_first(n), p); }
 V16 void v16_store_n(float *p, v16 a, int n) { _mm512_mask_storeu_ps(p, v16_first(n), a); }
-V16 v16 v16_load_i8(const int8_t *p)
-{
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
-}
 V16 v16 v16_add(v16 a, v16 b) { return _mm512_add_ps(a, b); }
 V16 v16 v16_sub(v16 a, v16 b) { return _mm512_sub_ps(a, b); }
 V16 v16 v16_mul(v16 a, v16 b) { return _mm512_mul_ps(a, b); }
@@ -78,6 +74,12 @@ V16 v16i v16i_magnitude(v16 a)
 }
 V16 v16i v16i_round(v16 a) { return _mm512_cvtps_epi32(a); }
 V16 void v16i_store_i8(int8_t *p, v16i a) { _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(a)); }
+V16 void v16i_store_15(int8_t *hi, int8_t *lo, v16i a) // lanes within 128 * 127, as 128 * hi + lo
+{
+    v16i up = _mm512_srai_epi32(_mm512_add_epi32(a, _mm512_set1_epi32(64)), 7);
+    v16i_store_i8(hi, up);
+    v16i_store_i8(lo, _mm512_sub_epi32(a, _mm512_slli_epi32(up, 7)));
+}
 V16 __m256i v16i_lo(v16i a) { return _mm512_castsi512_si256(a); }
 V16 __m256i v16i_hi(v16i a) { return _mm512_extracti64x4_epi64(a, 1); }
 // bf16 of every lane in its low half, as kern/ref rounds; the high half is zero.

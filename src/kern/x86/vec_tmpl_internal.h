@@ -62,10 +62,30 @@ void KERN(quant_g256)(const float *x, int k, int8_t *q, float *scale, int32_t *s
     for (int g = 0; g < k / 256; g++) scale[g] = quantise(x + g * 256, 256, q + g * 256, sum + g * 8);
 }
 
-void KERN(quant_rest)(const float *x, const int8_t *q, const float *scale, int group, int k, float *rest)
+// A group of 32 to 15 bits.
+V16 float quantise15(const float *x, int8_t *hi, int8_t *lo, int32_t *sum)
 {
-    for (int i = 0; i < k; i += 16)
-        v16_store(rest + i, v16_fnma(v16_load_i8(q + i), v16_set1(scale[i / group]), v16_load(x + i)));
+    v16 x0 = v16_load(x), x1 = v16_load(x + 16);
+    int32_t top = v16i_hmax(v16i_max(v16i_magnitude(x0), v16i_magnitude(x1)));
+    float max;
+    memcpy(&max, &top, sizeof max);
+    if (top >= 0x7f800000 || max < 0x1p-100f) {
+        memset(hi, 0, 32);
+        memset(lo, 0, 32);
+        *sum = 0;
+        return top >= 0x7f800000 ? NAN : 0.0f;
+    }
+    v16 inv = v16_set1(16256.0f / max);
+    v16i a = v16i_round(v16_mul(x0, inv)), b = v16i_round(v16_mul(x1, inv));
+    v16i_store_15(hi, lo, a);
+    v16i_store_15(hi + 16, lo + 16, b);
+    *sum = v16i_sum(v16i_add(a, b));
+    return max / 16256.0f;
+}
+
+void KERN(quant_q15)(const float *x, int k, int8_t *hi, int8_t *lo, float *scale, int32_t *sum)
+{
+    for (int g = 0; g < k / 32; g++) scale[g] = quantise15(x + g * 32, hi + g * 32, lo + g * 32, sum + g);
 }
 
 void KERN(to_bf16)(const float *x, int n, uint16_t *y)
