@@ -41,7 +41,7 @@ include mk/check.mk
 quiet = @$(if $(V),,echo '  $(1)' &&)
 .PHONY: help build unit
 help: ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile mk/*.mk
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile mk/*.mk
 
 build: $(BUILD)/quire ## the program, at build/quire
 

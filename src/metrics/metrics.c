@@ -219,6 +219,7 @@ void qr_metrics_take(struct qr_metrics *m, const struct qr_snapshot *s)
         {QR_METRIC_PROMPT_COMPUTED, (double)s->n_prompt_tokens},
         {QR_METRIC_PROMPT_TOKENS, (double)s->n_prompt_tokens + qr_metric_get(m, QR_METRIC_PROMPT_CACHED)},
         {QR_METRIC_PROMPT_HIT, qr_metric_get(m, QR_METRIC_PROMPT_CACHED)},
+        {QR_METRIC_CACHED_DEVICE, qr_metric_get(m, QR_METRIC_PROMPT_CACHED)},
         {QR_METRIC_CACHE_HITS, qr_metric_get(m, QR_METRIC_PROMPT_CACHED)},
         {QR_METRIC_GENERATION_TOKENS, (double)s->n_generated_tokens},
         {QR_METRIC_STEPS, (double)s->n_steps},

@@ -1,7 +1,8 @@
 """/metrics: vLLM's names and meanings."""
 import time
 
-COUNTERS = ["prompt_tokens", "generation_tokens", "num_preemptions", "prefix_cache_queries", "prefix_cache_hits", "prompt_tokens_cached"]
+COUNTERS = ["prompt_tokens", "generation_tokens", "num_preemptions", "prefix_cache_queries", "prefix_cache_hits", "prompt_tokens_cached",
+            "external_prefix_cache_queries", "external_prefix_cache_hits", "mm_cache_queries", "mm_cache_hits"]
 HISTOGRAMS = ["time_to_first_token_seconds", "inter_token_latency_seconds", "request_time_per_output_token_seconds",
               "e2e_request_latency_seconds", "request_queue_time_seconds", "request_inference_time_seconds", "request_prefill_time_seconds",
               "request_decode_time_seconds", "request_prompt_tokens", "request_generation_tokens", "request_max_num_generation_tokens",
@@ -22,6 +23,8 @@ def test_everything_is_there_before_the_first_request(start):
         assert m[f"vllm:{name}_count{LABELS}}}"] == 0 and m[f'vllm:{name}_bucket{LABELS},le="+Inf"}}'] == 0
     for reason in "stop", "length", "abort", "error":
         assert m[f'vllm:request_success_total{LABELS},finished_reason="{reason}"}}'] == 0
+    for source in "device", "host", "p2p", "disk", "external_unspecified":
+        assert m[f'vllm:prompt_tokens_cached_by_source_total{LABELS},source="{source}"}}'] == 0
     for name in "num_requests_running", "num_requests_waiting", "kv_cache_usage_perc":
         assert m[f"vllm:{name}{LABELS}}}"] == 0
     config = next(k for k in m if k.startswith("vllm:cache_config_info"))
