@@ -254,6 +254,19 @@ int qr_machine_cpus(void)
     return machine_cpus_at("", affinity_cpus());
 }
 
+bool qr_machine_may_use(int cpu)
+{
+    cpu_set_t *set = CPU_ALLOC(CPUS_MAX);
+    size_t bytes = CPU_ALLOC_SIZE(CPUS_MAX);
+    bool may = set && cpu >= 0 && cpu < CPUS_MAX;
+    if (may) {
+        CPU_ZERO_S(bytes, set);
+        may = sched_getaffinity(0, bytes, set) == 0 && CPU_ISSET_S((size_t)cpu, bytes, set);
+    }
+    if (set) CPU_FREE(set);
+    return may;
+}
+
 uint64_t qr_machine_memory_bytes(void)
 {
     return machine_memory_at("");

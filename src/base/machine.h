@@ -5,10 +5,13 @@
 #ifndef QR_BASE_MACHINE_H
 #define QR_BASE_MACHINE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 // Processors this process may use: affinity mask and cgroup v1/v2 CPU quota (rounded up), at least 1.
 int qr_machine_cpus(void);
+// Whether the affinity mask lets us run on processor `cpu`.
+bool qr_machine_may_use(int cpu);
 // The smaller of physical memory and the tightest cgroup v1/v2 memory limit above us, in bytes.
 uint64_t qr_machine_memory_bytes(void);
 // Bytes of this process that are resident now.

@@ -44,10 +44,26 @@ static void load_progress(void *arg, uint64_t done, uint64_t total)
     cmd_progress(NULL, done, total);
 }
 
+// The line that says where, and the line to try it with: by this machine's own address, with a key where one is needed.
+static void print_where(const struct qr_conf *conf, int port)
+{
+    bool v6 = strchr(conf->host, ':') != NULL, any = strcmp(conf->host, "0.0.0.0") == 0 || strcmp(conf->host, "::") == 0;
+    char url[128], key[64] = "";
+    snprintf(url, sizeof url, "http://%s%.100s%s:%d", v6 ? "[" : "", conf->host, v6 ? "]" : "", port);
+    if (any && !conf->api_key.n) QR_WARN("serve", "whoever reaches this machine may use this server: there is no --api-key");
+    fprintf(stderr, "listening on %s\n", url);
+    if (any) snprintf(url, sizeof url, "http://%s:%d", v6 ? "[::1]" : "127.0.0.1", port);
+    if (conf->api_key.n) snprintf(key, sizeof key, "-H 'Authorization: Bearer KEY' ");
+    fprintf(stderr,
+            "chat with it: curl %s/v1/chat/completions -H 'Content-Type: application/json' %s"
+            "-d '{\"messages\":[{\"role\":\"user\",\"content\":\"Hello!\"}]}'\n",
+            url, key);
+}
+
 static void print_start(const struct qr_lib *lib, const struct qr_conf *conf, int port)
 {
     const struct qr_lib_info *i = qr_lib_info(lib);
-    char a[16], b[16], settings[1024];
+    char a[16], b[16], settings[2048];
     const char *isa = "ref";
     for (int k = 0; k < QR_ISA_COUNT; k++)
         if (qr_isa_has(qr_isa_active(), (enum qr_isa)k)) isa = qr_isa_name((enum qr_isa)k);
@@ -59,12 +75,7 @@ static void print_start(const struct qr_lib *lib, const struct qr_conf *conf, in
     QR_INFO("serve", "CPU KV cache size: %" PRIu64 " tokens (%u blocks of %d, %s, taken as it fills)", tokens, i->n_blocks,
             i->block_size, cmd_bytes(b, (double)i->kv_bytes));
     QR_INFO("serve", "Maximum concurrency for %d tokens per request: %.2fx", i->max_model_len, (double)tokens / i->max_model_len);
-    bool v6 = strchr(conf->host, ':') != NULL;
-    fprintf(stderr, "listening on http://%s%s%s:%d\n", v6 ? "[" : "", conf->host, v6 ? "]" : "", port);
-    fprintf(stderr,
-            "chat with it: curl http://127.0.0.1:%d/v1/chat/completions -H 'Content-Type: application/json' "
-            "-d '{\"messages\":[{\"role\":\"user\",\"content\":\"Hello!\"}]}'\n",
-            port);
+    print_where(conf, port);
 }
 
 static int serve(const struct qr_conf *conf, struct cmd_setup *setup)

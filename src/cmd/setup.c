@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/machine.h"
 #include "base/mem.h"
 #include "cmd/cmd.h"
 #include "conf/paths.h"
@@ -117,6 +118,9 @@ static enum qr_status set_processor(struct cmd_setup *s, const struct qr_conf *c
     s->lib.cpus = s->cpus;
     if (s->lib.n_cpus <= 0)
         return qr_fail_param(err, QR_EINVAL, "cpu-list", "--cpu-list: expected processors such as 0-3,8, got \"%.40s\"", c->cpu_list);
+    for (int i = 0; i < s->lib.n_cpus; i++)
+        if (!qr_machine_may_use(s->cpus[i]))
+            return qr_fail_param(err, QR_EINVAL, "cpu-list", "--cpu-list: processor %d is not one that we may use", s->cpus[i]);
     if (!s->lib.n_threads) s->lib.n_threads = s->lib.n_cpus;
     return QR_OK;
 }

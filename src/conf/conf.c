@@ -263,6 +263,16 @@ static enum qr_status unknown_flag(int verb, const char *arg, int code, struct q
     return qr_fail(err, QR_EINVAL, "unknown option %.60s (--help lists all)", arg);
 }
 
+// Sets option i from optarg. Behind the model a list takes every word up to the next option: --served-model-name a b.
+static enum qr_status set_flag(struct qr_conf *c, int i, int argc, char **argv, struct qr_error *err)
+{
+    enum qr_status s = set(c, i, optarg ? optarg : "yes", QR_FROM_FLAG, err);
+    bool apart = optarg && optarg == argv[optind - 1];
+    while (s == QR_OK && opts[i].kind == LIST && apart && c->args.n > 0 && optind < argc && argv[optind][0] != '-')
+        s = set(c, i, argv[optind++], QR_FROM_FLAG, err);
+    return s;
+}
+
 static enum qr_status from_flags(struct qr_conf *c, int verb, int argc, char **argv, struct qr_error *err)
 {
     struct option longs[N_LONG];
@@ -293,7 +303,7 @@ static enum qr_status from_flags(struct qr_conf *c, int verb, int argc, char **a
         else if (code >= VAL_NO && code < VAL_NO + QR_OPT_COUNT)
             s = set(c, code - VAL_NO, "no", QR_FROM_FLAG, err);
         else if (code >= VAL_OPT && code < VAL_OPT + QR_OPT_COUNT)
-            s = set(c, code - VAL_OPT, optarg ? optarg : "yes", QR_FROM_FLAG, err);
+            s = set_flag(c, code - VAL_OPT, argc, argv, err);
         else
             s = optopt && optopt < VAL_OPT ? qr_fail(err, QR_EINVAL, "unknown option -%c (--help lists all)", optopt)
                                            : unknown_flag(verb, argv[optind - 1], code, err);
@@ -348,26 +358,43 @@ void qr_conf_help(int verb, FILE *out)
     fprintf(out, "\nEvery option is also QUIRE_<NAME> in the environment and `name: value` in a --config file.\n");
 }
 
+// A value as a setting's line shows it; "" where it is not set. Keys stay secret.
+static void value_text(const struct qr_conf *c, int i, char *out, size_t cap)
+{
+    const void *f = (const char *)c + opts[i].at;
+    const struct qr_strs *l = f;
+    size_t at = 0;
+    out[0] = 0;
+    switch (opts[i].kind) {
+    case STR: snprintf(out, cap, "%.100s", *(const char *const *)f); break;
+    case INT: snprintf(out, cap, "%lld", (long long)*(const int64_t *)f); break;
+    case SIZE: snprintf(out, cap, "%llu", (unsigned long long)*(const uint64_t *)f); break;
+    case REAL: snprintf(out, cap, "%g", *(const double *)f); break;
+    case BOOL: snprintf(out, cap, "%s", *(const bool *)f ? "yes" : "no"); break;
+    case LIST:
+        if (i == QR_OPT_api_key && l->n) snprintf(out, cap, "set");
+        for (int k = 0; i != QR_OPT_api_key && k < l->n && at < cap; k++)
+            at += (size_t)snprintf(out + at, cap - at, "%s%.60s", k ? "," : "", l->v[k]);
+        break;
+    }
+}
+
 void qr_conf_print_effective(const struct qr_conf *c, int verb, char *out, size_t cap)
 {
     static const char *const from[] = {"default", "file", "env", "flag"};
-    size_t at = 0;
+    size_t at = 0, n_set = 0;
     out[0] = 0;
-    for (int i = 0; i < QR_OPT_COUNT; i++) {
-        if (c->origin[i] == QR_FROM_DEFAULT || !(opts[i].verbs & verb) || at + 1 >= cap) continue;
-        const void *f = (const char *)c + opts[i].at;
-        char v[160] = "set";
-        bool secret = i == QR_OPT_api_key;
-        switch (opts[i].kind) {
-        case STR: snprintf(v, sizeof v, "%.100s", *(const char *const *)f); break;
-        case INT: snprintf(v, sizeof v, "%lld", (long long)*(const int64_t *)f); break;
-        case SIZE: snprintf(v, sizeof v, "%llu", (unsigned long long)*(const uint64_t *)f); break;
-        case REAL: snprintf(v, sizeof v, "%g", *(const double *)f); break;
-        case BOOL: snprintf(v, sizeof v, "%s", *(const bool *)f ? "yes" : "no"); break;
-        case LIST: if (!secret && ((const struct qr_strs *)f)->n) snprintf(v, sizeof v, "%.100s", ((const struct qr_strs *)f)->v[0]); break;
+    for (int defaults = 0; defaults < 2; defaults++) {
+        if (defaults) at += (size_t)snprintf(out + at, cap - at, "%s", n_set ? "; by default" : "by default");
+        for (int i = 0; i < QR_OPT_COUNT && at + 1 < cap; i++) {
+            char v[160];
+            if (!(opts[i].verbs & verb) || (c->origin[i] == QR_FROM_DEFAULT) != defaults) continue;
+            if (defaults) snprintf(v, sizeof v, "%s", opts[i].dflt); // as the help says it: auto, not what stands for it
+            else value_text(c, i, v, sizeof v);
+            if (defaults && !v[0]) continue;
+            at += (size_t)snprintf(out + at, cap - at, "%s%s=%s", at ? " " : "", opts[i].flag, v);
+            if (!defaults && at < cap) at += (size_t)snprintf(out + at, cap - at, " (%s)", from[c->origin[i]]), n_set++;
         }
-        int n = snprintf(out + at, cap - at, "%s%s=%s (%s)", at ? " " : "", opts[i].flag, v, from[c->origin[i]]);
-        at += n > 0 ? (size_t)n : 0;
+        if (at >= cap) return; // the rest does not fit
     }
-    if (!out[0]) snprintf(out, cap, "all defaults");
 }

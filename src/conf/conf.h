@@ -51,7 +51,8 @@ enum qr_status qr_conf_parse(int verb, int argc, char **argv, struct qr_conf *ou
 void qr_conf_free(struct qr_conf *c);
 // The options of a verb, grouped, with defaults and environment names.
 void qr_conf_help(int verb, FILE *out);
-// "port=9000 (flag) host=0.0.0.0 (QUIRE_HOST) ...": every value that is not a default. Keys are shown as "set".
+// "port=9000 (flag) host=0.0.0.0 (env); by default max-num-seqs=128 ...": every value in force, and where it is from.
+// Keys are shown as "set".
 void qr_conf_print_effective(const struct qr_conf *c, int verb, char *out, size_t cap);
 
 // "2G", "512M", "1k" = 1000, "1K" = 1024, "25.6k": bytes or counts. False when malformed or over 2^63.

@@ -98,10 +98,12 @@ QR_TEST(conf_flags_and_errors)
     assert_non_null(strstr(err.msg, "unknown option -x"));
     assert_int_equal(parse(&c, &err, "--api-key=a,b", "--api-key", "c"), QR_OK);
     assert_int_equal(c.api_key.n, 3);
-    char line[512];
+    char line[2048];
     qr_conf_print_effective(&c, QR_VERB_S, line, sizeof line);
     assert_null(strstr(line, "a,b"));
-    assert_non_null(strstr(line, "api-key=set (flag)"));
+    assert_non_null(strstr(line, "api-key=set (flag); by default host=127.0.0.1 port=8000"));
+    assert_null(strstr(line, "temperature"));
+    for (size_t cap = 1; cap < sizeof line; cap++) qr_conf_print_effective(&c, QR_VERB_S, line, cap); // cut, never beyond
     qr_conf_free(&c);
     assert_int_equal(parse(&c, &err, "--enforce-eager", "m", NULL), QR_OK);
     qr_conf_free(&c);
@@ -146,4 +148,22 @@ QR_TEST(conf_an_empty_key_is_refused)
     assert_int_equal(parse(&c, &err, "m", "--api-key=", NULL), QR_EINVAL);
     assert_int_equal(parse(&c, &err, "m", "--api-key", ","), QR_EINVAL);
     assert_string_equal(err.param, "api-key");
+}
+
+QR_TEST(conf_lists_behind_the_model)
+{
+    struct qr_conf c;
+    struct qr_error err;
+    char *words[] = {"serve", "m", "--served-model-name", "a", "b", "--port", "1", "--alias=c", "--api-key", "k1", "k2", NULL};
+    assert_int_equal(qr_conf_parse(QR_VERB_S, 11, words, &c, &err), QR_OK);
+    assert_int_equal(c.args.n, 1);
+    assert_int_equal(c.served_model_name.n, 3);
+    assert_string_equal(c.served_model_name.v[1], "b");
+    assert_int_equal(c.api_key.n, 2);
+    qr_conf_free(&c);
+    char *before[] = {"serve", "--served-model-name", "a", "m", NULL}; // the word behind is the model
+    assert_int_equal(qr_conf_parse(QR_VERB_S, 4, before, &c, &err), QR_OK);
+    assert_string_equal(c.args.v[0], "m");
+    assert_int_equal(c.served_model_name.n, 1);
+    qr_conf_free(&c);
 }

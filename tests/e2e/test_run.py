@@ -87,6 +87,8 @@ def test_what_cannot_be_opened_is_one_line():
         assert words.count("\n") == 1 and "/no/such.gguf" in words
     words = quire("serve", TINY, "--port", "0", "--kv-cache-memory", "16k", code=1)
     assert words.count("\n") == 1 and "estimated maximum model length" in words
+    words = quire("serve", TINY, "--port", "0", "--cpu-list", "0,60000", code=2)
+    assert words.count("\n") == 1 and "processor 60000" in words
     assert "did you mean --max-model-len" in quire("serve", TINY, "--max-modle-len", "4", code=2)
 
 
