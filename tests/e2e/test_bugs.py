@@ -322,6 +322,15 @@ def test_errors_never_repeat_the_input(tiny):
         assert r.status in (400, 404) and "tEllNobody" not in r.text and len(r.body) <= 1024
 
 
+def test_answers_of_gigabytes_are_refused(tiny):
+    many = [[5] * 300] * 1024
+    refused(tiny, C, {"prompt": many, "max_tokens": 1, "prompt_logprobs": 20}, "prompt_logprobs")
+    refused(tiny, C, {"prompt": many, "max_tokens": 1, "logprobs": 20, "echo": True}, "logprobs")
+    refused(tiny, C, {"prompt": ["a"] * 1024, "max_tokens": 1000, "logprobs": 20}, "logprobs")
+    r = tiny.post(C, {"prompt": ["a"] * 1024, "max_tokens": 1, "logprobs": 20})
+    assert r.status == 200 and len(r.json()["choices"]) == 1024
+
+
 def test_unsupported_fields_are_named(tiny):
     ask = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
     for field, value in [("tools", [{"type": "function", "function": {"name": "f"}}]), ("response_format", {"type": "json_object"}),
