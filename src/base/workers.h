@@ -5,8 +5,9 @@
  * Threads: one caller at a time runs phases; the caller works too, as worker 0.
  * Lifetime: _new to _free.
  *
- * Tasks are claimed one by one from an atomic counter, never split statically: a core that the host steals
- * delays one task, not the phase. A phase costs no allocation and no lock. Between phases workers spin for
+ * Each worker has a range of the tasks and claims them one by one; who is done takes from the others' ranges,
+ * so a core that the host steals delays one task, not the phase. The same number of tasks is dealt out in the
+ * same way every time: what a worker wrote in one phase it mostly finds in its own cache in the next. A phase costs no allocation and no lock. Between phases workers spin for
  * at most `spin_us`, then sleep; waking them is one system call. */
 #ifndef QR_BASE_WORKERS_H
 #define QR_BASE_WORKERS_H
