@@ -160,7 +160,7 @@ enum qr_status qr_lib_open(const struct qr_lib_conf *conf, struct qr_lib **out, 
     if (!lib) return qr_fail(err, QR_ENOMEM, "lib: no memory");
     pthread_mutex_init(&lib->table_lock, NULL);
     enum qr_status st = qr_gguf_open(conf->model_path, &g, err);
-    if (st == QR_OK) st = lib_check_weights(qr_gguf_file_bytes(g), qr_machine_memory_bytes(), err);
+    if (st == QR_OK) st = lib_check_weights(lib_weight_bytes(g), qr_machine_memory_bytes(), err);
     if (st == QR_OK) st = open_all(lib, g, conf, err);
     qr_gguf_free(&g);
     if (st != QR_OK) {

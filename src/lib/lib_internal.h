@@ -96,8 +96,10 @@ struct lib_pool {
     uint32_t n_blocks;
     int32_t max_model_len;
 };
-// QR_ETOOBIG where a file's weights cannot fit: said before they are read, for the system ends who takes too much.
-enum qr_status lib_check_weights(uint64_t file_bytes, uint64_t machine_bytes,
+// What a file's tensors will take once packed, within a few per cent.
+uint64_t lib_weight_bytes(const struct qr_gguf *g);
+// QR_ETOOBIG where weights cannot fit: said before they are read, for the system ends who takes too much.
+enum qr_status lib_check_weights(uint64_t weight_bytes, uint64_t machine_bytes,
                                  struct qr_error *err) QR_MUST_CHECK;
 // QR_ETOOBIG says what does not fit, with the numbers and the longest request that would.
 enum qr_status lib_size_pool(const struct lib_memory *m, struct lib_pool *out,

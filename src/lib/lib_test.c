@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/test.h"
 #include "lib/ask_internal.h"
+#include "lib/lib_internal.h"
 
 #define NO_MODEL "no tiny models: python tests/tiny-model/make.py BUILD/tiny"
 
@@ -269,4 +270,22 @@ QR_TEST(lib_open_survives_failing_memory)
     }
     assert_int_equal(qr_mem_live_bytes(QR_MEM_MODEL), 0);
     assert_int_equal(qr_mem_live_bytes(QR_MEM_KV), 0);
+}
+
+QR_TEST(lib_weighs_a_file_as_its_packing_will)
+{
+    static const char *const names[] = {"llama-f16", "llama-q4_1", "llama-q5_0", "llama-q5_1", "llama-q5_k", "llama-q6_k", "tiny"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        struct qr_lib_conf conf = small();
+        struct qr_lib *lib = ask_open_lib(names[i], &conf);
+        if (!lib) QR_SKIP(NO_MODEL);
+        struct qr_gguf *g = NULL;
+        char file[64];
+        snprintf(file, sizeof file, "tiny/%s.gguf", names[i]);
+        assert_int_equal(qr_gguf_open(qr_test_build_path(file), &g, NULL), QR_OK);
+        double packed = (double)qr_lib_info(lib)->model.packed_bytes, guess = (double)lib_weight_bytes(g);
+        assert_true(guess > 0.85 * packed && guess < 1.15 * packed);
+        qr_gguf_free(&g);
+        qr_lib_close(&lib);
+    }
 }

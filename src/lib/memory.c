@@ -48,14 +48,28 @@ static enum qr_status too_small(const struct lib_memory *m, int32_t max_model_le
                    mib(n_blocks * m->block_bytes), n_blocks * (uint64_t)m->block_size);
 }
 
-enum qr_status lib_check_weights(uint64_t file_bytes, uint64_t machine_bytes, struct qr_error *err)
+uint64_t lib_weight_bytes(const struct qr_gguf *g)
 {
-    // Packed weights are as large as the file's; what else a process needs to start was measured at 20 MiB.
-    uint64_t others = (uint64_t)20 << 20;
-    if (file_bytes <= machine_bytes && machine_bytes - file_bytes >= others) return QR_OK;
+    static const double per_weight[QR_W_COUNT] = {[QR_W_U4G32] = 18. / 32,  [QR_W_U4G32M] = 20. / 32, [QR_W_U4K] = 144. / 256,
+                                                  [QR_W_I8G32] = 34. / 32,  [QR_W_I6G16] = 210. / 256, [QR_W_BF16] = 2,
+                                                  [QR_W_F32] = sizeof(float)};
+    double bytes = 0;
+    for (size_t i = 0; i < qr_gguf_n_tensors(g); i++) {
+        const struct qr_gguf_tensor *t = qr_gguf_tensor_at(g, i);
+        if (!t->type) continue;
+        double n_weights = (double)t->bytes / t->type->block_bytes * t->type->block_elems;
+        bytes += n_weights * per_weight[t->type->packed];
+    }
+    return bytes < 0x1p63 ? (uint64_t)bytes : UINT64_MAX;
+}
+
+enum qr_status lib_check_weights(uint64_t weight_bytes, uint64_t machine_bytes, struct qr_error *err)
+{
+    uint64_t others = (uint64_t)20 << 20; // what else a process needs to start, as measured
+    if (weight_bytes <= machine_bytes && machine_bytes - weight_bytes >= others) return QR_OK;
     return qr_fail(err, QR_ETOOBIG,
                    "memory: the model takes %.0f MiB and the process %.0f MiB; this machine or container gives %.0f MiB",
-                   mib(file_bytes), mib(others), mib(machine_bytes));
+                   mib(weight_bytes), mib(others), mib(machine_bytes));
 }
 
 // What was asked for in bytes or blocks is given, and taken as it fills: then the system may end us.
