@@ -7,8 +7,9 @@
  *
  * Each worker has a range of the tasks and claims them one by one; who is done takes from the others' ranges,
  * so a core that the host steals delays one task, not the phase. The same number of tasks is dealt out in the
- * same way every time: what a worker wrote in one phase it mostly finds in its own cache in the next. A phase costs no allocation and no lock. Between phases workers spin for
- * at most `spin_us`, then sleep; waking them is one system call. */
+ * same way every time: what a worker wrote in one phase it mostly finds in its own cache in the next. A phase
+ * costs no allocation and no lock. Between phases workers spin for at most `spin_us`, then sleep; waking them
+ * is one system call. */
 #ifndef QR_BASE_WORKERS_H
 #define QR_BASE_WORKERS_H
 
