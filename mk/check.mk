@@ -1,5 +1,6 @@
 # Checks. `check` is quick and needs no network once built; `test` is everything.
-PYTEST = QUIRE=$(abspath $(BUILD)/quire) QUIRE_BUILD=$(abspath $(BUILD)) $(VENV)/bin/python -m pytest -q -p no:cacheprovider
+# Asked of the shell, quoted: the folder may have spaces in its name, which abspath takes for two.
+PYTEST = QUIRE="$$(realpath $(BUILD)/quire)" QUIRE_BUILD="$$(realpath $(BUILD))" $(VENV)/bin/python -m pytest -q -p no:cacheprovider
 HEADERS = $(shell find src -name '*.h' ! -name 'test.h')
 
 .PHONY: check test e2e e2e-real asan sim-long layers hdr tidy fmt
@@ -10,7 +11,7 @@ check: $(BUILD)/quire $(BUILD)/quire-test $(BUILD)/tiny/.stamp $(VENV)/.tests ##
 
 test: $(MODEL_FILE) ## everything: check, header and kernel tests, end to end on the real model
 	@$(MAKE) --no-print-directory hdr
-	@QUIRE_MODEL=$(MODEL_FILE) $(MAKE) --no-print-directory check
+	@QUIRE_MODEL="$(MODEL_FILE)" $(MAKE) --no-print-directory check
 	@$(MAKE) --no-print-directory kern
 	@$(MAKE) --no-print-directory e2e-real
 
@@ -18,10 +19,10 @@ e2e: $(BUILD)/quire $(BUILD)/tiny/.stamp $(VENV)/.tests ## end-to-end tests on t
 	@$(PYTEST) tests/e2e -m "not real"
 
 e2e-real: $(BUILD)/quire $(MODEL_FILE) $(BUILD)/tiny/.stamp $(VENV)/.tests ## end-to-end tests on the default model
-	@QUIRE_MODEL=$(MODEL_FILE) $(PYTEST) tests/e2e -m real
+	@QUIRE_MODEL="$(MODEL_FILE)" $(PYTEST) tests/e2e -m real
 
 asan: $(BUILD)/tiny/.stamp ## unit tests under AddressSanitizer and UBSan
-	@$(MAKE) --no-print-directory unit BUILD=$(BUILD)/asan RUST_BUILD=$(abspath $(BUILD))/rust DEPS_CACHE=$(abspath $(BUILD))/deps \
+	@$(MAKE) --no-print-directory unit BUILD=$(BUILD)/asan RUST_BUILD=$(BUILD)/rust DEPS_CACHE=$(BUILD)/deps \
 	    QUIRE_TEST_DATA=$(BUILD) OPT=-O1 SAN="-fsanitize=address,undefined -fno-sanitize-recover=undefined"
 
 $(BUILD)/tiny/.stamp: tests/tiny-model/make.py $(VENV)/.tests

@@ -6,5 +6,5 @@ CARGO      ?= cargo
 
 # Cargo leaves an up-to-date library untouched, so the rule gives it a new time itself.
 $(RUSTLIB): src/text/rs/Cargo.toml src/text/rs/Cargo.lock $(wildcard src/text/rs/src/*.rs) | $(BUILD)/.setup
-	CARGO_TARGET_DIR=$(abspath $(RUST_BUILD)) $(CARGO) build --release --locked --manifest-path src/text/rs/Cargo.toml
+	CARGO_TARGET_DIR="$(RUST_BUILD)" $(CARGO) build --release --locked --manifest-path src/text/rs/Cargo.toml
 	@touch $@
