@@ -66,8 +66,8 @@ def test_2000_open_streams(start):
     body = json.dumps({"prompt": [50, 60, 70], "max_tokens": 100, "temperature": 0, "ignore_eos": True, "stream": True}).encode()
     head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
     got, poll, most = {}, selectors.DefaultSelector(), 0
-    for _ in range(n):
-        sock = s.socket(60)
+    socks = [s.socket(60) for _ in range(n)]  # before the first asks: connecting takes longer than an answer when all are busy
+    for sock in socks:
         sock.sendall(head % len(body) + body)
         sock.setblocking(False)
         got[sock] = b""
