@@ -18,7 +18,10 @@ LIBS     = -lmicrohttpd -ledit -lm -lpthread -ldl
 
 SRCS  = $(foreach r,$(ROOMS),$(wildcard src/$(r)/*.c src/$(r)/*/*.c))
 # Tests that cross rooms need all of them.
+# A choice of rooms has a program of its own, so that a part is never taken for the whole.
 ALL_ROOMS = $(if $(filter file,$(origin ROOMS)),yes)
+space := $() $()
+TESTER = $(BUILD)/quire-test$(if $(ALL_ROOMS),,-$(subst $(space),-,$(strip $(ROOMS))))
 TESTS = $(filter %_test.c,$(SRCS)) $(if $(ALL_ROOMS),$(wildcard tests/unit/*_test.c))
 CODE  = $(filter-out %_test.c %_fuzz.c src/cmd/%,$(SRCS))
 CMD   = $(filter-out %_test.c,$(filter src/cmd/%,$(SRCS)))
@@ -50,10 +53,10 @@ $(BUILD)/quire: $(call obj,$(CODE) $(CMD)) $(needs_rust)
 	$(call quiet,link $@) $(CC) $(ALLFLAGS) $(LINKFLAGS) -o $@.part $^ $(LIBS) && mv $@.part $@
 
 # Unit tests of the rooms in ROOMS: `make unit ROOMS="base core kv"`, `T=pool` to filter by name.
-unit: $(BUILD)/quire-test ## unit tests (ROOMS="base kv" for some rooms, T=word for some tests)
-	@QUIRE_BUILD=$(or $(QUIRE_TEST_DATA),$(BUILD)) $(BUILD)/quire-test $(T)
+unit: $(TESTER) ## unit tests (ROOMS="base kv" for some rooms, T=word for some tests)
+	@QUIRE_BUILD=$(or $(QUIRE_TEST_DATA),$(BUILD)) $(TESTER) $(T)
 
-$(BUILD)/quire-test: $(call obj,$(CODE) $(TESTS) tests/unit/main.c) $(needs_rust)
+$(TESTER): $(call obj,$(CODE) $(TESTS) tests/unit/main.c) $(needs_rust)
 	@mkdir -p $(@D)
 	$(call quiet,link $@) $(CC) $(ALLFLAGS) -o $@.part $^ $(filter-out $(if $(filter http,$(ROOMS)),,-lmicrohttpd) -ledit,$(LIBS)) -lcmocka && mv $@.part $@
 

@@ -3,7 +3,7 @@
 
 # The program and its tests link these beside the objects of src/.
 DEP_OBJS = $(BUILD)/deps/yyjson/yyjson.o
-$(BUILD)/quire $(BUILD)/quire-test: $(DEP_OBJS)
+$(BUILD)/quire $(TESTER): $(DEP_OBJS)
 
 # yyjson 0.10.0 (MIT) is carried by this source distribution. pip must prepare metadata even to download one,
 # which needs a newer setuptools than Debian 12 has: pip's own build isolation brings it. Three tries, because

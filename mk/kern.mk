@@ -5,10 +5,10 @@ CHECKASM_SRCS = $(wildcard tests/checkasm/*.c) \
 
 .PHONY: kern
 kern: $(BUILD)/checkasm ## kernels against portable C (K="--bench attn" for options and names)
-	$(BUILD)/checkasm $(K)
+	@$(BUILD)/checkasm $(K)
 
 $(BUILD)/checkasm: $(call obj,$(CHECKASM_SRCS)) $(DEP_OBJS)
 	@mkdir -p $(@D)
-	$(CC) $(ALLFLAGS) -o $@.part $^ -lm -lpthread -ldl && mv $@.part $@
+	$(call quiet,link $@) $(CC) $(ALLFLAGS) -o $@.part $^ -lm -lpthread -ldl && mv $@.part $@
 
 -include $(patsubst %.o,%.d,$(call obj,$(CHECKASM_SRCS)))

@@ -20,7 +20,7 @@ static void usage(FILE *out)
                  "  quire run smollm2-135m-instruct \"Why is the sky blue?\"\n"
                  "  quire serve smollm2-135m-instruct\n"
                  "  curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' \\\n"
-                 "       -d '{\"messages\":[{\"role\":\"user\",\"content\":\"Hello!\"}]}'\n"
+                 "       -d '{\"messages\":[{\"role\":\"user\",\"content\":\"Hello!\"}],\"temperature\":0}'\n"
                  "\nA model is a .gguf file, or the name of one in ~/.cache/quire/models.\n"
                  "quire VERB --help explains a verb. quire --version prints the version.\n");
 }

@@ -56,7 +56,7 @@ static void print_where(const struct qr_conf *conf, int port)
     if (conf->api_key.n) snprintf(key, sizeof key, "-H 'Authorization: Bearer KEY' ");
     fprintf(stderr,
             "chat with it: curl %s/v1/chat/completions -H 'Content-Type: application/json' %s"
-            "-d '{\"messages\":[{\"role\":\"user\",\"content\":\"Hello!\"}]}'\n",
+            "-d '{\"messages\":[{\"role\":\"user\",\"content\":\"Hello!\"}],\"temperature\":0}'\n",
             url, key);
 }
 

@@ -240,25 +240,57 @@ static int fill_long_options(int verb, struct option *l, char (*no)[64])
     return n;
 }
 
-// Names the option that shares the longest run with what was typed, for "did you mean".
+// Letters to insert, drop, change or swap with a neighbour so that typed[0..n) becomes name (optimal string alignment).
+static size_t edit_distance(const char *typed, size_t n, const char *name)
+{
+    enum { LEN = 40 };
+    size_t m = strlen(name), row[3][LEN + 1];
+    if (n > LEN || m > LEN) return LEN;
+    for (size_t j = 0; j <= m; j++) row[0][j] = j;
+    for (size_t i = 1; i <= n; i++) {
+        size_t *now = row[i % 3], *last = row[(i + 2) % 3], *before = row[(i + 1) % 3];
+        now[0] = i;
+        for (size_t j = 1; j <= m; j++) {
+            bool same = typed[i - 1] == name[j - 1];
+            size_t d = last[j - 1] + !same;
+            if (last[j] + 1 < d) d = last[j] + 1;
+            if (now[j - 1] + 1 < d) d = now[j - 1] + 1;
+            bool swapped = i > 1 && j > 1 && typed[i - 1] == name[j - 2] && typed[i - 2] == name[j - 1];
+            if (swapped && before[j - 2] + 1 < d) d = before[j - 2] + 1;
+            now[j] = d;
+        }
+    }
+    return row[n % 3][m];
+}
+
+// The option nearest to what was typed, for "did you mean"; NULL when none is near.
 static const char *near_miss(int verb, const char *typed)
 {
-    size_t best = 3;
+    size_t n = strcspn(typed, "="), best = n / 3 + 1; // a third of the letters may be wrong
     const char *name = NULL;
-    for (int i = 0; i < QR_OPT_COUNT; i++)
-        for (size_t from = 0; opts[i].verbs & verb && typed[from]; from++)
-            for (size_t to = 0; opts[i].flag[to]; to++) {
-                size_t n = 0;
-                while (typed[from + n] && typed[from + n] == opts[i].flag[to + n]) n++;
-                if (n > best) best = n, name = opts[i].flag;
-            }
+    for (int i = 0; i < QR_OPT_COUNT; i++) {
+        size_t d = opts[i].verbs & verb ? edit_distance(typed, n, opts[i].flag) : best;
+        if (d < best) best = d, name = opts[i].flag;
+    }
     return name;
+}
+
+// The verb that has an option of exactly this name, when the one at hand does not.
+static const char *other_verb(int verb, const char *typed)
+{
+    int i = find_flag(typed, strcspn(typed, "="));
+    if (i < 0 || opts[i].verbs & verb) return NULL;
+    return opts[i].verbs & QR_VERB_S ? "serve" : "run";
 }
 
 static enum qr_status unknown_flag(int verb, const char *arg, int code, struct qr_error *err)
 {
     if (code == ':') return qr_fail(err, QR_EINVAL, "%.60s needs a value", arg);
-    const char *near = near_miss(verb, arg + strspn(arg, "-"));
+    const char *typed = arg + strspn(arg, "-"), *other = other_verb(verb, typed);
+    if (other)
+        return qr_fail(err, QR_EINVAL, "%.60s is an option of quire %s, not of quire %s", arg, other,
+                       verb == QR_VERB_S ? "serve" : "run");
+    const char *near = near_miss(verb, typed);
     if (near) return qr_fail(err, QR_EINVAL, "unknown option %.60s; did you mean --%s? (--help lists all)", arg, near);
     return qr_fail(err, QR_EINVAL, "unknown option %.60s (--help lists all)", arg);
 }

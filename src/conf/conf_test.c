@@ -167,3 +167,22 @@ QR_TEST(conf_lists_behind_the_model)
     assert_int_equal(c.served_model_name.n, 1);
     qr_conf_free(&c);
 }
+
+QR_TEST(conf_near_misses)
+{
+    static const struct { const char *typed, *says; } rows[] = {
+        {"--prot", "did you mean --port?"},
+        {"--max-model-length", "did you mean --max-model-len?"},
+        {"--tempreature", "(--help lists all)"}, // no option of serve is near
+        {"--temperature", "is an option of quire run, not of quire serve"},
+        {"--zzz", "(--help lists all)"},
+    };
+    struct qr_conf c;
+    struct qr_error err;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert_int_equal(parse(&c, &err, rows[i].typed, "5", NULL), QR_EINVAL);
+        assert_non_null(strstr(err.msg, rows[i].says));
+    }
+    assert_int_equal(parse(&c, &err, "--tempreature", "5", NULL), QR_EINVAL);
+    assert_null(strstr(err.msg, "did you mean"));
+}

@@ -354,7 +354,7 @@ static enum qr_status read_header(struct cursor *c, struct qr_gguf *g, uint64_t 
     uint32_t magic = 0;
     if ((st = take_u32(c, "magic", &magic))) return st;
     if (magic != 0x46554747u)
-        return qr_fail(c->err, QR_EFORMAT, "GGUF byte 0: expected the magic \"GGUF\", got 0x%08x", magic);
+        return qr_fail(c->err, QR_EFORMAT, "not a GGUF file: expected the magic \"GGUF\" at byte 0, got 0x%08x", magic);
     if ((st = take_u32(c, "version", &g->version))) return st;
     if (g->version != 2 && g->version != 3) {
         bool swapped = g->version != 0 && (g->version & 0xFFFF) == 0;
@@ -431,7 +431,14 @@ enum qr_status qr_gguf_open(const char *path, struct qr_gguf **out, struct qr_er
         st = qr_fail(err, QR_EIO, "%s: cannot map: %s", path, strerror(errno));
     }
     close(fd); // the mapping holds the file
-    return st ? st : open_bytes(p, (uint64_t)s.st_size, true, out, err);
+    if (st) return st;
+    st = open_bytes(p, (uint64_t)s.st_size, true, out, err);
+    if (st && err) {
+        struct qr_error inner = *err;
+        const char *slash = strrchr(path, '/');
+        qr_fail(err, inner.code, "%.60s: %s", slash ? slash + 1 : path, inner.msg);
+    }
+    return st;
 }
 
 void qr_gguf_free(struct qr_gguf **gp)

@@ -108,7 +108,7 @@ enum qr_status qr_isa_limit(const char *name, struct qr_error *err)
     for (int i = 0; i < QR_ISA_COUNT; i++) {
         if (strcmp(name, names[i])) continue;
         if (!qr_isa_has(qr_isa_detected(), (enum qr_isa)i))
-            return qr_fail(err, QR_ENOTSUP, "isa: this processor or its system has no %s", name);
+            return qr_fail(err, QR_ENOTSUP, "--isa: this processor or its system has no %s", name);
         limit_mask = (2u << i) - 1;
         return QR_OK;
     }
@@ -117,5 +117,5 @@ enum qr_status qr_isa_limit(const char *name, struct qr_error *err)
         size_t n = strlen(list);
         snprintf(list + n, sizeof list - n, ", %s", names[i]);
     }
-    return qr_fail(err, QR_EINVAL, "isa: '%s' is not one of %s", name, list);
+    return qr_fail(err, QR_EINVAL, "--isa: expected one of %s, got \"%.40s\"", list, name);
 }
