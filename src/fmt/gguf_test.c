@@ -223,7 +223,7 @@ QR_TEST(gguf_refuses_a_wrong_header)
     put(&b, 3, 4);
     put(&b, 0, 8);
     put(&b, 0, 8);
-    expect_refused(&b, "byte 0: expected the magic");
+    expect_refused(&b, "expected the magic \"GGUF\" at byte 0");
     put_header(&b, 0, 0);
     b.data[4] = 1;
     expect_refused(&b, "byte 4: expected version 2 or 3, got 1");
