@@ -64,9 +64,10 @@ def test_chat_on_a_terminal(env):
         t.until("\n> ")
     t.type("/new\r")
     t.until("\n> ")
-    t.type("half a line\x03")  # Ctrl-C drops the line, not the chat
-    t.until("> ")
-    t.type("again\r")
+    t.type("half a line")
+    t.until("half a line")
+    t.type("\x03again\r")  # Ctrl-C drops the line, not the chat
+    t.until("again")
     t.until("\n> ")
     t.type("\x04")
     assert t.end() == 0
