@@ -2,7 +2,7 @@
 FUZZ_CC ?= clang-14
 FUZZ_S  ?= 60
 FUZZ_SRCS = $(filter-out %_test.c,$(wildcard src/fmt/*.c src/kern/qtype.c src/kern/quant/*.c)) \
-            src/base/assert.c src/base/mem.c src/base/status.c
+            src/base/assert.c src/base/mem.c src/base/printable.c src/base/status.c
 
 .PHONY: fuzz
 fuzz: $(BUILD)/fuzz/gguf_fuzz $(BUILD)/fuzz/seeds/.stamp ## fuzz the file readers (FUZZ_S=60 seconds; needs clang-14)
