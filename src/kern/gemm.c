@@ -82,29 +82,29 @@ void qr_acts_init(struct qr_acts *acts, enum qr_akind kind, int m, int k, void *
     acts->sum = (int32_t *)(acts->scale + (size_t)m * acts->ld_scale);
 }
 
-void qr_acts_set_row(const struct qr_acts *acts, int r, const float *x)
+void qr_acts_set_part(const struct qr_acts *acts, int r, int k0, int n, const float *x)
 {
-    QR_DASSERT(r >= 0 && r < acts->m);
+    QR_DASSERT(r >= 0 && r < acts->m && k0 >= 0 && n >= 0 && k0 + n <= acts->k);
     const struct qr_kern *kern = qr_kern();
     uint8_t *a = acts->a + (size_t)r * acts->row_bytes;
+    float *scale = acts->scale ? acts->scale + (size_t)r * acts->ld_scale : NULL;
+    int32_t *sum = acts->sum ? acts->sum + (size_t)r * acts->ld_sum + k0 / 32 : NULL;
     int k = acts->k;
     switch (acts->kind) {
-    case QR_A_F32: memcpy(a, x, (size_t)k * sizeof *x); break;
+    case QR_A_F32: memcpy((float *)a + k0, x, (size_t)n * sizeof *x); break;
     case QR_A_BF16:
-        kern->to_bf16(x, k, (uint16_t *)a);
+        kern->to_bf16(x, n, (uint16_t *)a + k0);
         // Kernels take k in pairs: an odd one meets the zero of the packed weights, and must not be a NaN.
-        if (k % 2) ((uint16_t *)a)[k] = 0;
+        if (k % 2 && k0 + n == k) ((uint16_t *)a)[k] = 0;
         break;
-    case QR_A_Q32:
-        kern->quant_g32(x, k, (int8_t *)a, acts->scale + r * acts->ld_scale, acts->sum + r * acts->ld_sum);
-        break;
-    case QR_A_Q256:
-        kern->quant_g256(x, k, (int8_t *)a, acts->scale + r * acts->ld_scale, acts->sum + r * acts->ld_sum);
-        break;
-    case QR_A_Q15:
-        kern->quant_q15(x, k, (int8_t *)a, (int8_t *)a + k, acts->scale + r * acts->ld_scale,
-                        acts->sum + r * acts->ld_sum);
-        break;
+    case QR_A_Q32: kern->quant_g32(x, n, (int8_t *)a + k0, scale + k0 / 32, sum); break;
+    case QR_A_Q256: kern->quant_g256(x, n, (int8_t *)a + k0, scale + k0 / 256, sum); break;
+    case QR_A_Q15: kern->quant_q15(x, n, (int8_t *)a + k0, (int8_t *)a + k + k0, scale + k0 / 32, sum); break;
     case QR_A_COUNT: break;
     }
+}
+
+void qr_acts_set_row(const struct qr_acts *acts, int r, const float *x)
+{
+    qr_acts_set_part(acts, r, 0, acts->k, x);
 }

@@ -69,6 +69,9 @@ size_t qr_acts_bytes(enum qr_akind kind, int m, int k);
 void qr_acts_init(struct qr_acts *acts, enum qr_akind kind, int m, int k, void *mem);
 // Converts row r from float32 x[0..k).
 void qr_acts_set_row(const struct qr_acts *acts, int r, const float *x);
+// Converts elements k0 .. k0 + n - 1 of row r from x[0..n). k0 is a multiple of 256 in Q256, else of 32; n is
+// too, or reaches the end of the row.
+void qr_acts_set_part(const struct qr_acts *acts, int r, int k0, int n, const float *x);
 
 struct qr_gemm {
     const struct qr_wmat *w;

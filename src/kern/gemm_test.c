@@ -356,3 +356,24 @@ QR_TEST(gemm_acts_rows_do_not_share_a_cache_set)
     assert_int_equal(a.row_bytes / 64 % 2, 1);
     assert_true(a.row_bytes >= 2048 * 2);
 }
+
+// Set in parts or at once: the same bytes.
+QR_TEST(gemm_acts_are_set_in_parts)
+{
+    for (int kind = 0; kind < QR_A_COUNT; kind++) {
+        int k = kind == QR_A_F32 || kind == QR_A_BF16 ? 512 + 33 : 768, step = kind == QR_A_Q256 ? 256 : 96;
+        size_t bytes = qr_acts_bytes((enum qr_akind)kind, 2, k);
+        struct qr_acts whole, parts;
+        float *x = qr_malloc(QR_MEM_MISC, (size_t)k * sizeof *x);
+        uint8_t *mem = qr_pages_alloc(QR_MEM_MISC, 2 * bytes);
+        for (int i = 0; i < k; i++) x[i] = rnd_float(51, (uint64_t)i);
+        qr_acts_init(&whole, (enum qr_akind)kind, 2, k, mem);
+        qr_acts_init(&parts, (enum qr_akind)kind, 2, k, mem + bytes);
+        qr_acts_set_row(&whole, 1, x);
+        for (int at = 0; at < k; at += step)
+            qr_acts_set_part(&parts, 1, at, k - at < step ? k - at : step, x + at);
+        assert_memory_equal(mem, mem + bytes, bytes);
+        qr_pages_free(QR_MEM_MISC, mem, 2 * bytes);
+        qr_free(x);
+    }
+}

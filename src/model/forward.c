@@ -41,8 +41,8 @@ static void carve_acts(struct qr_forward *f, struct carver *c, struct forward_gr
     unsigned kinds = kinds_of(f->m, g->cls);
     // A narrower phase needs no more than the widest; 256 more elements cover its rounding.
     for (int kind = 0; kind < QR_A_COUNT; kind++)
-        if (kinds >> kind & 1)
-            g->acts_mem[kind] =
+        for (int side = 0; side < 2 && kinds >> kind & 1; side++)
+            g->acts_mem[side][kind] =
                 carve(c, 1, qr_acts_bytes((enum qr_akind)kind, n_rows, (f->k_max + 511) / 256 * 256));
 }
 

@@ -23,8 +23,8 @@
 struct forward_group {
     enum qr_class cls;
     int row0, n;
-    uint8_t *acts_mem[QR_A_COUNT];                  // NULL for kinds that no weight of the model needs
-    struct qr_acts acts[QR_A_COUNT];                // laid out anew for every phase's k
+    uint8_t *acts_mem[2][QR_A_COUNT];   // [side][kind]: NULL for kinds that no weight of the model needs
+    struct qr_acts acts[2][QR_A_COUNT]; // laid out anew for every phase's k
     const struct qr_gemm_impl *gemm[2][QR_W_COUNT]; // [fine][format]: for this step's n
 };
 
@@ -62,6 +62,7 @@ struct qr_forward {
     size_t block_bytes;
     int n_rows, n_first; // rows of the step, and of its first class
     int n_groups;
+    int side; // of the acts that hold the input of the product to come
     struct forward_group groups[FORWARD_GROUPS_MAX];
     struct forward_seq *seqs;    // (n_seqs_max)
     int32_t *row_id, *row_pos;   // (n_tokens_max)

@@ -9,6 +9,7 @@
 #define ROWS_PER_TASK 4 // of row-wise work: about a microsecond a row
 #define TASKS_PER_WORKER                                                                                     \
     6 // of a product: enough that a stolen core delays little, few enough that claims cost nothing
+#define P_PANELS 3         // that kernels of class P multiply at once
 #define LOGIT_COLUMNS 2048 // of a task that puts logits in place
 
 static int div_up(int a, int b)
@@ -39,17 +40,24 @@ static void lay_out_acts(struct qr_forward *f, const struct layers_linears *l)
         unsigned kinds = kinds_of(g, l);
         for (int kind = 0; g->n > 0 && kind < QR_A_COUNT; kind++)
             if (kinds >> kind & 1)
-                qr_acts_init(&g->acts[kind], (enum qr_akind)kind, g->n, k, g->acts_mem[kind]);
+                qr_acts_init(&g->acts[f->side][kind], (enum qr_akind)kind, g->n, k,
+                             g->acts_mem[f->side][kind]);
     }
 }
 
-// Stores x as a row of the input of products.
-static void set_input(struct qr_forward *f, const struct layers_linears *l, int row, const float *x)
+// Stores x[0..n) as elements from k0 on of a row of the input of products.
+static void set_input_part(struct qr_forward *f, const struct layers_linears *l, int row, int k0, int n,
+                           const float *x)
 {
     const struct forward_group *g = forward_group_of(f, row);
     unsigned kinds = kinds_of(g, l);
     for (int kind = 0; kind < QR_A_COUNT; kind++)
-        if (kinds >> kind & 1) qr_acts_set_row(&g->acts[kind], row - g->row0, x);
+        if (kinds >> kind & 1) qr_acts_set_part(&g->acts[f->side][kind], row - g->row0, k0, n, x);
+}
+
+static void set_input(struct qr_forward *f, const struct layers_linears *l, int row, const float *x)
+{
+    set_input_part(f, l, row, 0, l->lin[0]->w.k, x);
 }
 
 /* ==== Row-wise phases. ==== */
@@ -110,27 +118,6 @@ void layers_norm(struct qr_forward *f, const float *weight, const struct layers_
     run_rows(f, norm_task, &t);
 }
 
-static void swiglu_task(void *arg, int i_task, int i_worker)
-{
-    const struct rows_task *t = arg;
-    struct qr_forward *f = t->f;
-    int n = f->m->cfg.d_ff;
-    float *y = forward_scratch(f, i_worker); // (d_ff)
-    for (int r = i_task * ROWS_PER_TASK; r < rows_end(t, i_task); r++) {
-        const float *gate = f->ffn + (size_t)r * (size_t)f->ld_ffn;
-        f->kern->swiglu(gate, gate + n, n, y);
-        set_input(f, t->next, r, y);
-    }
-}
-
-void layers_swiglu(struct qr_forward *f, const struct model_linear *next)
-{
-    struct layers_linears l = {1, {next}};
-    struct rows_task t = {.next = &l};
-    lay_out_acts(f, &l);
-    run_rows(f, swiglu_task, &t);
-}
-
 /* ==== Products. ==== */
 
 // Consecutive tasks over the panels of one linear for one class.
@@ -150,31 +137,59 @@ struct product {
     struct product_span spans[LAYERS_LINEARS_MAX * FORWARD_GROUPS_MAX];
 };
 
+// A product of some panels for the rows of a group.
+struct piece {
+    const struct forward_group *g;
+    const struct model_linear *lin;
+    int panel0, panel1;
+    float *y;
+    int ldy;
+    bool add;
+    int side; // of its input
+    uint64_t i_phase;
+};
+
+static void multiply(struct qr_forward *f, const struct piece *p, int i_worker)
+{
+    const struct qr_wmat *w = &p->lin->w;
+    struct forward_held *held = &f->held[i_worker];
+    struct forward_held now = {p->i_phase, &p->g->acts[p->side][kind_of(p->g, p->lin)],
+                               p->g->gemm[p->lin->fine][w->fmt]->fn};
+    struct qr_gemm g = {
+        .w = w,
+        .panel0 = p->panel0,
+        .panel1 = p->panel1 < w->n_panels ? p->panel1 : w->n_panels,
+        .acts = now.acts,
+        .y = p->y,
+        .ldy = (size_t)p->ldy,
+        .bias = p->lin->bias,
+        .add = p->add,
+        .scratch = forward_scratch(f, i_worker),
+        .again = held->i_phase == now.i_phase && held->acts == now.acts && held->fn == now.fn,
+    };
+    *held = now;
+    now.fn(&g);
+}
+
 static void product_task(void *arg, int i_task, int i_worker)
 {
     const struct product *p = arg;
     int s = p->n_spans - 1;
     while (p->spans[s].first_task > i_task) s--;
     const struct product_span *span = &p->spans[s];
-    const struct qr_wmat *w = &span->lin->w;
-    struct forward_held *held = &p->f->held[i_worker];
-    struct forward_held now = {p->i_phase, &span->g->acts[kind_of(span->g, span->lin)],
-                               span->g->gemm[span->lin->fine][w->fmt]->fn};
-    int from = (i_task - span->first_task) * span->panels_per_task, end = from + span->panels_per_task;
-    struct qr_gemm g = {
-        .w = w,
+    int from = (i_task - span->first_task) * span->panels_per_task;
+    struct piece piece = {
+        .g = span->g,
+        .lin = span->lin,
         .panel0 = from,
-        .panel1 = end < w->n_panels ? end : w->n_panels,
-        .acts = now.acts,
+        .panel1 = from + span->panels_per_task,
         .y = span->y,
-        .ldy = (size_t)p->ldy,
-        .bias = span->lin->bias,
+        .ldy = p->ldy,
         .add = p->add,
-        .scratch = forward_scratch(p->f, i_worker),
-        .again = held->i_phase == now.i_phase && held->acts == now.acts && held->fn == now.fn,
+        .side = p->f->side,
+        .i_phase = p->i_phase,
     };
-    *held = now;
-    now.fn(&g);
+    multiply(p->f, &piece, i_worker);
 }
 
 static int total_panels(const struct layers_linears *l)
@@ -200,6 +215,72 @@ void layers_linear(struct qr_forward *f, const struct layers_linears *l, float *
         }
     }
     qr_workers_run(f->workers, n_tasks, product_task, &p);
+}
+
+/* ==== The gated products of a feed-forward layer. ==== */
+
+struct gated {
+    struct qr_forward *f;
+    const struct model_linear *gate, *up;
+    struct layers_linears next;
+    uint64_t i_phase;
+    int columns_per_task;
+    int n_tasks_each; // of a group
+    int n_groups;
+    const struct forward_group *groups[FORWARD_GROUPS_MAX];
+};
+
+static void gated_task(void *arg, int i_task, int i_worker)
+{
+    const struct gated *t = arg;
+    struct qr_forward *f = t->f;
+    const struct forward_group *g = t->groups[i_task / t->n_tasks_each];
+    int d_ff = f->m->cfg.d_ff, from = i_task % t->n_tasks_each * t->columns_per_task;
+    int n = d_ff - from < t->columns_per_task ? d_ff - from : t->columns_per_task;
+    float *y = f->ffn + (size_t)g->row0 * (size_t)f->ld_ffn;
+    struct piece piece = {
+        .g = g,
+        .lin = t->gate,
+        .panel0 = from / QR_PANEL,
+        .panel1 = div_up(from + n, QR_PANEL),
+        .y = y,
+        .ldy = f->ld_ffn,
+        .side = f->side ^ 1,
+        .i_phase = t->i_phase,
+    };
+    multiply(f, &piece, i_worker);
+    piece.lin = t->up;
+    piece.y = y + d_ff;
+    multiply(f, &piece, i_worker);
+    for (int r = 0; r < g->n; r++) {
+        float *gate = y + (size_t)r * (size_t)f->ld_ffn + from;
+        f->kern->swiglu(gate, gate + d_ff, n, gate);
+        set_input_part(f, &t->next, g->row0 + r, from, n, gate);
+    }
+}
+
+// Columns of a task: whole groups of the next input's forms and, where there are enough, whole steps of the
+// kernels of class P.
+static int gated_columns(const struct qr_forward *f, const struct layers_linears *next)
+{
+    int n = f->n_workers * TASKS_PER_WORKER, d_ff = f->m->cfg.d_ff, unit = 32;
+    for (int i = 0; i < f->n_groups; i++)
+        if (kinds_of(&f->groups[i], next) >> QR_A_Q256 & 1) unit = 256;
+    if (d_ff >= n * P_PANELS * unit) unit *= P_PANELS;
+    return div_up(div_up(d_ff, n), unit) * unit;
+}
+
+void layers_gated(struct qr_forward *f, const struct model_linear *gate, const struct model_linear *up,
+                  const struct model_linear *next)
+{
+    struct gated t = {.f = f, .gate = gate, .up = up, .next = {1, {next}}, .i_phase = ++f->n_products};
+    f->side ^= 1; // the input of the next product is written while that of these is read
+    lay_out_acts(f, &t.next);
+    t.columns_per_task = gated_columns(f, &t.next);
+    t.n_tasks_each = div_up(f->m->cfg.d_ff, t.columns_per_task);
+    for (int i = f->n_groups - 1; i >= 0; i--) // prompt rows first: their tasks are the longest
+        if (f->groups[i].n > 0) t.groups[t.n_groups++] = &f->groups[i];
+    qr_workers_run(f->workers, t.n_groups * t.n_tasks_each, gated_task, &t);
 }
 
 /* ==== Attention. ==== */
@@ -332,7 +413,7 @@ enum qr_status layers_bind_decoder(struct weights *w, struct qr_model *m, int i,
         if ((st = weights_linear(w, linears[j].lin, name, linears[j].n, linears[j].k, linears[j].bias)))
             return st;
     }
-    l->q.fine = l->k.fine = l->v.fine = l->down.fine = true;
+    l->k.fine = l->v.fine = l->down.fine = true; // with the head: the most quality for the least work
     snprintf(name, sizeof name, "blk.%d.attn_norm.weight", i);
     if ((st = weights_vector(w, &l->attn_norm, name, c->d_model, WEIGHTS_REQUIRED))) return st;
     snprintf(name, sizeof name, "blk.%d.ffn_norm.weight", i);
@@ -349,8 +430,7 @@ void layers_run_decoder(struct qr_forward *f, int i)
     layers_attention(f, i, &l->o);
     layers_linear(f, &o, f->x, f->m->cfg.d_model, true);
     layers_norm(f, l->ffn_norm, &gate_up);
-    layers_linear(f, &gate_up, f->ffn, f->ld_ffn, false);
-    layers_swiglu(f, &l->down);
+    layers_gated(f, &l->gate, &l->up, &l->down);
     layers_linear(f, &down, f->x, f->m->cfg.d_model, true);
 }
 

@@ -27,8 +27,10 @@ void layers_norm(struct qr_forward *f, const float *weight, const struct layers_
 void layers_linear(struct qr_forward *f, const struct layers_linears *l, float *y, int ldy, bool add);
 // qkv → att over the pages, then input of `next`. i_layer places the KV.
 void layers_attention(struct qr_forward *f, int i_layer, const struct model_linear *next);
-// Input of `next`: silu(gate) * up.
-void layers_swiglu(struct qr_forward *f, const struct model_linear *next);
+// Input of `next`: silu(gate x) * (up x), in one run: a task makes the same columns of both for all rows, so
+// that they stay in its cache.
+void layers_gated(struct qr_forward *f, const struct model_linear *gate, const struct model_linear *up,
+                  const struct model_linear *next);
 // Logits of the n rows listed in f->logit_rows, each at its place.
 void layers_logits(struct qr_forward *f, int n);
 
