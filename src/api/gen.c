@@ -149,7 +149,6 @@ static struct qr_gen engine_request(struct call *c, struct api_seq *s, uint64_t 
     struct qr_gen r = {.req = {.prompt = s->prompt,
                                .n_prompt = (int32_t)s->n_prompt,
                                .n_choices = 1,
-                               .arrival_ns = c->arrival_ns,
                                .sampling = p->sampling},
                        .stops = p->stops,
                        .n_stops = p->n_stops,

@@ -50,13 +50,13 @@ static void count_finish(struct api_seq *s, const struct qr_gen_event *e)
                                                [QR_FINISH_ERROR] = QR_METRIC_SUCCESS_ERROR};
     qr_metric_add(m, by_finish[e->finish], 1); // here, not in the engine, to which a stop string is a cancel
     qr_metric_observe(m, QR_HIST_E2E, since(e->now_ns, arrival), 1);
-    if (e->scheduled_ns) qr_metric_observe(m, QR_HIST_QUEUE, since(e->scheduled_ns, arrival), 1);
+    // From the engine's arrival: parsing and tokenising are not waiting.
+    if (e->scheduled_ns) qr_metric_observe(m, QR_HIST_QUEUE, since(e->scheduled_ns, e->arrival_ns), 1);
     if (e->scheduled_ns) qr_metric_observe(m, QR_HIST_INFERENCE, since(last, e->scheduled_ns), 1);
     if (s->first_ns) {
         qr_metric_observe(m, QR_HIST_PREFILL, since(s->first_ns, e->scheduled_ns), 1);
         qr_metric_observe(m, QR_HIST_DECODE, since(last, s->first_ns), 1);
         qr_metric_add(m, QR_METRIC_PROMPT_CACHED, e->n_cached);
-        qr_metric_add(m, QR_METRIC_CACHE_QUERIES, e->n_prompt);
         qr_metric_observe(m, QR_HIST_PREFILL_COMPUTED, (uint64_t)(e->n_prompt - e->n_cached), 1);
     }
     if (n > 1) qr_metric_observe(m, QR_HIST_TPOT, since(last, s->first_ns) / (n - 1), 1);
