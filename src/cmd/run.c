@@ -48,7 +48,9 @@ static void put_text(const struct chat *c, const char *s, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         unsigned char ch = (unsigned char)s[i];
-        if (!c->tty_out || ch >= 0x20 || ch == '\n' || ch == '\t') putchar(ch);
+        bool c1 = ch == 0xC2 && i + 1 < n && (unsigned char)s[i + 1] < 0xA0;
+        if (!c->tty_out || (ch >= 0x20 && ch != 0x7F && !c1) || ch == '\n' || ch == '\t') putchar(ch);
+        else i += c1;
     }
     fflush(stdout);
 }
@@ -129,7 +131,7 @@ static enum qr_status stream(struct chat *c, qr_req_id id, struct qr_buf *answer
     struct qr_gen_event ev;
     bool cancelled = false;
     for (;;) {
-        if (atomic_load(&interrupted) && !cancelled) {
+        if ((atomic_load(&interrupted) || ferror(stdout)) && !cancelled) {
             qr_lib_cancel(c->lib, id);
             cancelled = true;
         }
@@ -258,11 +260,12 @@ static int chat_loop(struct chat *c)
     return 0;
 }
 
+enum { PROMPT_BYTES_MAX = 64 << 20 }; // far more than any context holds
+
 static enum qr_status read_stdin(struct qr_buf *b, struct qr_error *err)
 {
-    char part[4096];
-    for (size_t n; (n = fread(part, 1, sizeof part, stdin)) > 0;) qr_buf_add(b, part, n);
-    if (b->failed) return qr_fail(err, QR_ENOMEM, "out of memory");
+    if (!cmd_read_all(stdin, PROMPT_BYTES_MAX, b))
+        return qr_fail(err, QR_EIO, "cannot read a prompt of at most %d MiB from standard input", PROMPT_BYTES_MAX >> 20);
     while (b->len && b->data[b->len - 1] == '\n') b->len--;
     if (b->len == 0) return qr_fail(err, QR_EINVAL, "no prompt: give one as an argument or on standard input");
     return QR_OK;
@@ -272,17 +275,20 @@ static int run(struct chat *c)
 {
     struct qr_error err = {0};
     struct sigaction sa = {.sa_handler = on_sigint};
-    sigaction(SIGINT, &sa, NULL);
-    forget(c);
-    if (c->conf->args.n == 1 && isatty(STDIN_FILENO)) return chat_loop(c);
+    bool chat = c->conf->args.n == 1 && isatty(STDIN_FILENO);
     struct qr_buf typed = {0};
     enum qr_status s = QR_OK;
     if (c->conf->args.n == 2)
         qr_buf_str(&typed, c->conf->args.v[1]);
-    else
-        s = read_stdin(&typed, &err);
+    else if (!chat)
+        s = read_stdin(&typed, &err); // before the handler: Ctrl-C ends the reading as it ends any program
+    sigaction(SIGINT, &sa, NULL);
+    forget(c);
+    if (chat) return chat_loop(c);
     if (s == QR_OK) s = say(c, typed.data ? typed.data : "", typed.len, &err);
     qr_buf_fini(&typed);
+    if (s == QR_OK && (fflush(stdout) != 0 || ferror(stdout))) s = qr_fail(&err, QR_EIO, "cannot write the answer to standard output");
+    if (s == QR_OK && atomic_load(&interrupted)) return 128 + SIGINT;
     return s == QR_OK ? 0 : cmd_fail(1, &err);
 }
 
