@@ -105,3 +105,42 @@ def test_inspect_says_what_is_there():
 def test_a_taken_port_is_one_line(tiny):
     words = quire("serve", TINY, "--port", str(tiny.port), code=1)
     assert words.count("\n") == 1 and "taken" in words and str(tiny.port) in words
+
+
+def shell(line):
+    r = subprocess.run(["sh", "-c", line], stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    return r.returncode, r.stderr.decode()
+
+
+def test_streams_that_are_full_closed_or_endless():
+    run = f"'{QUIRE}' run '{TINY}' --raw --max-tokens 2"
+    for bad in f"{run} hi >/dev/full", f"{run} hi >&-", f"'{QUIRE}' inspect model '{TINY}' >/dev/full", f"{run} </dev/zero":
+        code, err = shell(bad)
+        assert code == 1 and err.count("\n") == 1, (bad, code, err)
+    assert shell(f"{run} hi <&- 2>&-")[0] == 0
+
+
+def test_a_terminal_is_not_driven_by_a_file(tmp_path):
+    raw = open(TINY, "rb").read()
+    at = raw.index(b"general.name") + 4
+    bad = tmp_path / "\x1b[2Jbad.gguf"
+    bad.write_bytes(raw[:at] + b"\x1b[2J\xff" + raw[at + 5:])
+    out = quire("inspect", "model", str(bad))
+    assert "gene\\x1b[2J\\xff" in out and "\x1b" not in out
+    bad.write_bytes(b"no model")
+    assert "\x1b" not in quire("inspect", "model", str(bad), code=1)
+
+
+@pytest.mark.parametrize("flags", [["--check", "maybe"], ["--api-key="], ["--config=/"], ["--config=/dev/zero"], ["--port=8000.5"],
+                                   ["--chat-template=/dev/zero"], ["--chat-template=/"], ["-x"], ["--config=" + TINY]])
+def test_options_that_make_no_sense(flags):
+    r = subprocess.run([QUIRE, "serve", TINY, *flags], stdin=subprocess.DEVNULL, capture_output=True, timeout=20)
+    assert r.returncode in (1, 2) and r.stderr.count(b"\n") == 1, (r.returncode, r.stderr)
+
+
+@pytest.mark.parametrize("wait_s", [0, 0.01, 0.03, 0.1, 0.3])
+def test_ctrl_c_at_any_moment(wait_s):
+    p = subprocess.Popen([QUIRE, "run", TINY, "--raw", "ab", "--max-tokens", "2000"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    time.sleep(wait_s)
+    p.send_signal(signal.SIGINT)
+    assert p.wait(20) in (0, 130, -signal.SIGINT)
