@@ -1,5 +1,6 @@
 /* Panels as float32 or bf16, for the instruction set of the including file: exactly the file's values, in the
- * order of operations of kern/quant, or those rounded to bf16.
+ * order of operations of kern/quant, or those rounded to bf16. Scale times integer has at most 24 bits, so it
+ * is exact, and fused with what is added the result is the same.
  *
  * Owns: nothing. Refuses to know: products. Threads: pure functions. Lifetime: static.
  * Empty where the file is built for no vector set. */
@@ -46,10 +47,10 @@ SIMD_INLINE void unpack_u4g32(const uint8_t *panel, int k, int h, const enum emi
 {
     const struct qr_u4g32 *rec = (const struct qr_u4g32 *)panel;
     for (int g = 0; g < k / 32; g++, rec++) {
-        vf d = vf_of_f16(rec->d + h * VL), v[4];
+        vf d = vf_of_f16(rec->d + h * VL), m = vf_mul(d, vf_set1(-8)), v[4];
         for (int q = 0; q < 8; q++) {
             vi w = vi_and(vi_srl(vi_load(rec->q[q / 2][h * VL]), q % 2 * 4), vi_set1(0x0F0F0F0F));
-            for (int b = 0; b < 4; b++) v[b] = vf_mul(d, vf_sub(vf_of_byte(w, b), vf_set1(8)));
+            for (int b = 0; b < 4; b++) v[b] = vf_fma(d, vf_of_byte(w, b), m);
             emit_quad(out, mode, 32 * g + 4 * q, h, v);
         }
     }
@@ -62,7 +63,7 @@ SIMD_INLINE void unpack_u4g32m(const uint8_t *panel, int k, int h, const enum em
         vf d = vf_of_f16(rec->d + h * VL), m = vf_of_f16(rec->m + h * VL), v[4];
         for (int q = 0; q < 8; q++) {
             vi w = vi_and(vi_srl(vi_load(rec->q[q / 2][h * VL]), q % 2 * 4), vi_set1(0x0F0F0F0F));
-            for (int b = 0; b < 4; b++) v[b] = vf_add(vf_mul(d, vf_of_byte(w, b)), m);
+            for (int b = 0; b < 4; b++) v[b] = vf_fma(d, vf_of_byte(w, b), m);
             emit_quad(out, mode, 32 * g + 4 * q, h, v);
         }
     }
@@ -76,7 +77,7 @@ SIMD_INLINE void unpack_u4k(const uint8_t *panel, int k, int h, const enum emit 
         vf dm = vf_mul(vf_of_f16(rec->dmin + h * VL), vf_of_vi(vi_of_u8(rec->mn[s % 8] + h * VL))), v[4];
         for (int q = 0; q < 8; q++) {
             vi w = vi_and(vi_srl(vi_load(rec->q[s % 8][q / 2][h * VL]), q % 2 * 4), vi_set1(0x0F0F0F0F));
-            for (int b = 0; b < 4; b++) v[b] = vf_sub(vf_mul(ds, vf_of_byte(w, b)), dm);
+            for (int b = 0; b < 4; b++) v[b] = vf_fms(ds, vf_of_byte(w, b), dm);
             emit_quad(out, mode, 32 * s + 4 * q, h, v);
         }
     }
@@ -99,11 +100,12 @@ SIMD_INLINE void unpack_i6g16(const uint8_t *panel, int k, int h, const enum emi
 {
     const struct qr_i6g16 *rec = (const struct qr_i6g16 *)panel;
     for (int s = 0; s < k / 16; s++, rec += s % 16 == 0) {
-        vf ds = vf_mul(vf_of_f16(rec->d + h * VL), vf_of_vi(vi_of_i8(rec->sc[s % 16] + h * VL))), v[4];
+        vf ds = vf_mul(vf_of_f16(rec->d + h * VL), vf_of_vi(vi_of_i8(rec->sc[s % 16] + h * VL)));
+        vf m = vf_mul(ds, vf_set1(-32)), v[4];
         vi w[4];
         quads_of_sixes(&rec->q[s % 16], h, w);
         for (int q = 0; q < 4; q++) {
-            for (int b = 0; b < 4; b++) v[b] = vf_mul(ds, vf_sub(vf_of_byte(w[q], b), vf_set1(32)));
+            for (int b = 0; b < 4; b++) v[b] = vf_fma(ds, vf_of_byte(w[q], b), m);
             emit_quad(out, mode, 16 * s + 4 * q, h, v);
         }
     }

@@ -36,6 +36,7 @@ SIMD_INLINE vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
 SIMD_INLINE vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
 SIMD_INLINE vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
 SIMD_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+SIMD_INLINE vf vf_fms(vf a, vf b, vf c) { return _mm512_fmsub_ps(a, b, c); }
 SIMD_INLINE vf vf_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
 SIMD_INLINE vf vf_of_vi(vi a) { return _mm512_cvtepi32_ps(a); }
 SIMD_INLINE vf vf_bits(vi a) { return _mm512_castsi512_ps(a); }
@@ -76,6 +77,7 @@ SIMD_INLINE vf vf_add(vf a, vf b) { return _mm256_add_ps(a, b); }
 SIMD_INLINE vf vf_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
 SIMD_INLINE vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
 SIMD_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
+SIMD_INLINE vf vf_fms(vf a, vf b, vf c) { return _mm256_fmsub_ps(a, b, c); }
 SIMD_INLINE vf vf_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }
 SIMD_INLINE vf vf_of_vi(vi a) { return _mm256_cvtepi32_ps(a); }
 SIMD_INLINE vf vf_bits(vi a) { return _mm256_castsi256_ps(a); }
