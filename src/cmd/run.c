@@ -220,6 +220,7 @@ static const char *next_line(EditLine *el, int *n)
     const char *line;
     while ((line = el_gets(el, n)) == NULL || *n <= 0) {
         if (!atomic_exchange(&interrupted, false)) return NULL;
+        putchar('\n');
         el_reset(el);
     }
     while (*n > 0 && (line[*n - 1] == '\n' || line[*n - 1] == '\r')) (*n)--;
