@@ -214,14 +214,22 @@ static void use_utf8(void)
     if (!setlocale(LC_CTYPE, "") || strcmp(nl_langinfo(CODESET), "UTF-8") != 0) setlocale(LC_CTYPE, "C.UTF-8");
 }
 
+static bool dropped; // the line that is being edited is to be forgotten
+
+// Ctrl-C is a key while a line is edited: a signal could come between the prompt and the reading, and be lost.
+static unsigned char drop_line(EditLine *el, int key)
+{
+    dropped = true;
+    return CC_NEWLINE;
+}
+
 // The next line without its end; NULL at the end of the chat. Ctrl-C drops what was typed so far.
 static const char *next_line(EditLine *el, int *n)
 {
     const char *line;
-    while ((line = el_gets(el, n)) == NULL || *n <= 0) {
-        if (!atomic_exchange(&interrupted, false)) return NULL;
-        putchar('\n');
-        el_reset(el);
+    for (dropped = false; (line = el_gets(el, n)) == NULL || dropped; dropped = false) {
+        if (!dropped) return NULL;
+        printf("^C\n");
     }
     while (*n > 0 && (line[*n - 1] == '\n' || line[*n - 1] == '\r')) (*n)--;
     return line;
@@ -242,6 +250,9 @@ static int chat_loop(struct chat *c)
     el_set(el, EL_PROMPT, chat_prompt);
     el_set(el, EL_EDITOR, "emacs");
     el_set(el, EL_SIGNAL, 1);
+    el_set(el, EL_ADDFN, "drop-line", "Forget the line", drop_line);
+    el_set(el, EL_BIND, "^C", "drop-line", NULL);
+    el_set(el, EL_SETTY, "-d", "-isig", NULL);
     el_set(el, EL_HIST, history, hist);
     printf("Ctrl-C stops an answer, Ctrl-D ends, /new forgets what was said.\n");
     int n;

@@ -4,6 +4,7 @@ import pty
 import select
 import signal
 import subprocess
+import termios
 import time
 
 import pytest
@@ -27,6 +28,10 @@ class Terminal:
         self.seen = b""
 
     def type(self, text):
+        """Types at a prompt: once the program, not the terminal, takes the keys."""
+        end = time.monotonic() + 20
+        while termios.tcgetattr(self.fd)[3] & termios.ICANON:
+            assert time.monotonic() < end, "no line is being edited"
         self.seen = b""
         os.write(self.fd, text.encode())
 
@@ -39,18 +44,13 @@ class Terminal:
         return self.seen.decode()
 
     def end(self):
-        """Ends the chat with Ctrl-D and gives the exit code. A key that the terminal takes between two lines is lost, so
-        it is pressed again until the program ends; what is still written meanwhile is read and dropped."""
+        """The exit code; what is still written meanwhile is read and dropped."""
         end = time.monotonic() + 20
-        press = 0.0
         while time.monotonic() < end:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 return os.waitstatus_to_exitcode(status)
             try:
-                if time.monotonic() > press:
-                    os.write(self.fd, b"\x04")
-                    press = time.monotonic() + 1
                 if select.select([self.fd], [], [], 0.05)[0]:
                     os.read(self.fd, 65536)
             except OSError:
@@ -76,6 +76,7 @@ def test_chat_on_a_terminal(env):
     t.type("again\r")
     t.until("again")
     t.until("\n> ")
+    t.type("\x04")
     assert t.end() == 0
 
 
