@@ -121,7 +121,8 @@ static enum qr_status keep_stops(struct api_gen *g, struct qr_error *err)
     return QR_OK;
 }
 
-// Thousands of prompts times thousands of tokens times twenty candidates are gigabytes of answer for one small request.
+// Thousands of prompts times thousands of tokens times twenty candidates are gigabytes of answer for one
+// small request.
 static enum qr_status check_answer(const struct api_gen *g, int32_t max_model_len, struct qr_error *err)
 {
     const struct qr_sampling *sp = &g->params.sampling;
@@ -133,10 +134,11 @@ static enum qr_status check_answer(const struct api_gen *g, int32_t max_model_le
         n += n_prompt * (sp->n_prompt_logprobs + 1);
     }
     if (g->n_seqs == 1 || n <= API_MAX_ENTRIES) return QR_OK;
-    return qr_fail_param(err, QR_EINVAL, sp->n_logprobs < 0 ? "prompt_logprobs" : "logprobs",
-                         "The answer could hold %lld log-probabilities; at most %d are allowed in a request of several "
-                         "prompts. Send fewer prompts at once.",
-                         (long long)n, API_MAX_ENTRIES);
+    return qr_fail_param(
+        err, QR_EINVAL, sp->n_logprobs < 0 ? "prompt_logprobs" : "logprobs",
+        "The answer could hold %lld log-probabilities; at most %d are allowed in a request of several "
+        "prompts. Send fewer prompts at once.",
+        (long long)n, API_MAX_ENTRIES);
 }
 
 // --- Submitting ---
@@ -259,7 +261,8 @@ void gen_run(struct call *c, bool chat)
     bool model_ok = rc != QR_OK || call_model_ok(c, g->params.model);
     if (rc == QR_OK && model_ok) rc = chat ? chat_prompt_read(c, &err) : prompts_read(c, &err);
     if (rc == QR_OK && model_ok) rc = bad_words_encode(c->api->tok, &g->params, &err);
-    if (rc == QR_OK && model_ok) rc = check_answer(g, qr_lib_info(atomic_load(&c->api->lib))->max_model_len, &err);
+    if (rc == QR_OK && model_ok)
+        rc = check_answer(g, qr_lib_info(atomic_load(&c->api->lib))->max_model_len, &err);
     if (rc == QR_OK && model_ok) rc = keep_stops(g, &err);
     if (rc == QR_OK && model_ok && !atomic_load(&c->gone)) {
         submit_all(c);

@@ -26,7 +26,8 @@
 #define API_MAX_BAD_WORDS 128
 #define API_MAX_FIELDS 256   // of a request's top level
 #define API_MAX_PROMPTS 1024 // in one completions request
-// Log-probabilities that one request of several prompts may gather: about 27 bytes each in the answer, 90 on the way.
+// Log-probabilities that one request of several prompts may gather: about 27 bytes each in the answer, 90 on
+// the way.
 #define API_MAX_ENTRIES (4 << 20)
 #define API_MAX_IGNORED_BYTES 512
 

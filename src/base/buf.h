@@ -3,7 +3,8 @@
  * Owns: its bytes. Refuses to know: encodings. Threads: one owner at a time.
  * Lifetime: {0} is an empty buffer; qr_buf_fini frees it.
  *
- * Running out of memory sets `failed` and every later call does nothing, so a writer checks once at its end. */
+ * Running out of memory sets `failed` and every later call does nothing, so a writer checks once at its end.
+ */
 #ifndef QR_BASE_BUF_H
 #define QR_BASE_BUF_H
 
@@ -14,8 +15,8 @@
 #include "base/status.h"
 
 struct qr_buf {
-    char *data;       // always followed by a NUL that `len` does not count, once anything was written
-    size_t len, cap;  // bytes
+    char *data;      // always followed by a NUL that `len` does not count, once anything was written
+    size_t len, cap; // bytes
     bool failed;
 };
 

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 struct qr_clock {
-    uint64_t (*now_ns)(struct qr_clock *c); // monotonic
+    uint64_t (*now_ns)(struct qr_clock *c);              // monotonic
     void (*advance_ns)(struct qr_clock *c, uint64_t ns); // virtual clocks only; NULL for the wall clock
 };
 

@@ -25,7 +25,8 @@ static inline uint64_t qr_hash_bytes(uint64_t seed, const void *p, size_t n)
     return qr_mix64(h);
 }
 
-// Counter-based: the same (seed, stream, counter) gives the same number whatever was asked before (DESIGN N5).
+// Counter-based: the same (seed, stream, counter) gives the same number whatever was asked before (DESIGN
+// N5).
 static inline uint64_t qr_rand_u64(uint64_t seed, uint64_t stream, uint64_t counter)
 {
     return qr_mix64(qr_mix64(qr_mix64(seed) ^ stream) ^ counter);

@@ -1,7 +1,8 @@
 /* The program's log: one line per event on standard error.
  *
  * Owns: the level and the sink. Refuses to know: requests. Threads: any; a line is written whole.
- * Lifetime: process. Lines look like `12:34:56.789 I engine: message`. Secrets and prompts are never logged. */
+ * Lifetime: process. Lines look like `12:34:56.789 I engine: message`. Secrets and prompts are never logged.
+ */
 #ifndef QR_BASE_LOG_H
 #define QR_BASE_LOG_H
 

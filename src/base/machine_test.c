@@ -147,7 +147,8 @@ QR_TEST(machine_here_is_plausible)
     cpu_set_t set;
     assert_int_equal(sched_getaffinity(0, sizeof set, &set), 0);
     assert_in_range(qr_machine_cpus(), 1, CPU_COUNT(&set));
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) assert_int_equal(qr_machine_may_use(cpu), !!CPU_ISSET(cpu, &set));
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        assert_int_equal(qr_machine_may_use(cpu), !!CPU_ISSET(cpu, &set));
     assert_false(qr_machine_may_use(-1));
     assert_false(qr_machine_may_use(INT32_MAX));
     uint64_t physical = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);

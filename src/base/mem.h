@@ -6,7 +6,8 @@
  * Lifetime: process.
  *
  * Every allocation that lives longer than a function carries a tag, so that it can be said where memory is
- * and a test can say that nothing was taken. Nothing here aborts: NULL means "no memory" and the caller says so. */
+ * and a test can say that nothing was taken. Nothing here aborts: NULL means "no memory" and the caller says
+ * so. */
 #ifndef QR_BASE_MEM_H
 #define QR_BASE_MEM_H
 
@@ -44,7 +45,8 @@ const char *qr_mem_tag_name(enum qr_mem_tag tag);
 // Calls to qr_malloc, qr_calloc, qr_realloc and qr_strdup so far: a step test asserts that it does not move.
 uint64_t qr_mem_calls(void);
 
-// Tests only: the n-th allocation from now (1 = the next) and every `every`-th after it fail. 0, 0 turns it off.
+// Tests only: the n-th allocation from now (1 = the next) and every `every`-th after it fail. 0, 0 turns it
+// off.
 void qr_mem_fail_at(uint64_t n, uint64_t every);
 
 #endif

@@ -8,7 +8,12 @@ static size_t decode(const unsigned char *s, size_t n, uint32_t *code)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     if (n == 0) return 0;
-    size_t bytes = s[0] < 0x80 ? 1 : s[0] >= 0xF8 ? 0 : s[0] >= 0xF0 ? 4 : s[0] >= 0xE0 ? 3 : s[0] >= 0xC0 ? 2 : 0;
+    size_t bytes = s[0] < 0x80    ? 1
+                   : s[0] >= 0xF8 ? 0
+                   : s[0] >= 0xF0 ? 4
+                   : s[0] >= 0xE0 ? 3
+                   : s[0] >= 0xC0 ? 2
+                                  : 0;
     if (bytes == 0 || bytes > n) return 0;
     uint32_t c = bytes == 1 ? s[0] : s[0] & (0x7Fu >> bytes);
     for (size_t i = 1; i < bytes; i++) {

@@ -13,7 +13,8 @@
 // Bytes of the printable character that s begins with, of n bytes; 0 where it begins with none.
 size_t qr_printable_char(const char *s, size_t n);
 
-// Replaces in place, up to the NUL: a newline or tab by a space, every other byte that is not printable by '?'.
+// Replaces in place, up to the NUL: a newline or tab by a space, every other byte that is not printable by
+// '?'.
 void qr_printable_line(char *s);
 
 #endif

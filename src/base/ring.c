@@ -19,7 +19,7 @@ struct qr_ring {
     int fd;
     atomic_bool sleeping; // the consumer waits, or is about to
     unsigned char *cells;
-    char apart0[64]; // producers and the consumer do not share a cache line
+    char apart0[64];     // producers and the consumer do not share a cache line
     _Atomic size_t head; // next to push
     char apart1[64];
     _Atomic size_t tail; // next to pop

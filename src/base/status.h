@@ -29,7 +29,7 @@ enum qr_status {
 
 struct qr_error {
     enum qr_status code;
-    char msg[256]; // one printable line of UTF-8 (base/printable.h), ends with NUL
+    char msg[256];  // one printable line of UTF-8 (base/printable.h), ends with NUL
     char param[48]; // the request field at fault, "" where none is
 };
 

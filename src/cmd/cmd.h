@@ -1,8 +1,8 @@
 /* The program's verbs: each a file, each a function of argc and argv that returns the exit code.
  *
- * Owns: the terminal and the exit code; the only room that ends the process. Refuses to know: how anything works inside.
- * Threads: main. Lifetime: the process.
- * Exit codes: 0 done, 1 it failed (one line on standard error says why), 2 the command line is wrong. */
+ * Owns: the terminal and the exit code; the only room that ends the process. Refuses to know: how anything
+ * works inside. Threads: main. Lifetime: the process. Exit codes: 0 done, 1 it failed (one line on standard
+ * error says why), 2 the command line is wrong. */
 #ifndef QR_CMD_CMD_H
 #define QR_CMD_CMD_H
 
@@ -24,14 +24,16 @@ int cmd_inspect(int argc, char **argv);
 // Prints "quire: message" and returns code, so that a verb can `return cmd_fail(1, &err)`.
 int cmd_fail(int code, const struct qr_error *err);
 
-// What serve and run share: options to a lib configuration. Strings point into conf, model and buffers of *out.
+// What serve and run share: options to a lib configuration. Strings point into conf, model and buffers of
+// *out.
 struct cmd_setup {
     struct qr_lib_conf lib;
     char model[4096];
     char *template_text; // owned, NULL when the model's own is used
     int cpus[1024];
 };
-enum qr_status cmd_setup_init(struct cmd_setup *out, const struct qr_conf *conf, struct qr_error *err) QR_MUST_CHECK;
+enum qr_status cmd_setup_init(struct cmd_setup *out, const struct qr_conf *conf,
+                              struct qr_error *err) QR_MUST_CHECK;
 void cmd_setup_fini(struct cmd_setup *s);
 
 // Appends all of f. False when reading or memory failed, or there is more than bytes_max.

@@ -16,11 +16,12 @@
 
 static void help(FILE *out)
 {
-    fprintf(out, "usage: quire inspect WHAT\n\n"
-                 "  quire inspect cpu                  this processor, its instruction sets, our share of it\n"
-                 "  quire inspect kernels [ISA]        which kernel serves each operation (with at most ISA)\n"
-                 "  quire inspect model MODEL          metadata and tensors of a GGUF file\n"
-                 "  quire inspect tensor MODEL NAME    one tensor: shape, range, first values\n");
+    fprintf(out,
+            "usage: quire inspect WHAT\n\n"
+            "  quire inspect cpu                  this processor, its instruction sets, our share of it\n"
+            "  quire inspect kernels [ISA]        which kernel serves each operation (with at most ISA)\n"
+            "  quire inspect model MODEL          metadata and tensors of a GGUF file\n"
+            "  quire inspect tensor MODEL NAME    one tensor: shape, range, first values\n");
 }
 
 static int inspect_cpu(void)
@@ -31,7 +32,8 @@ static int inspect_cpu(void)
     printf("memory       %s that we may use\n", cmd_bytes(a, (double)qr_machine_memory_bytes()));
     printf("instructions");
     for (int i = 0; i < QR_ISA_COUNT; i++)
-        printf(" %s%s", qr_isa_has(qr_isa_detected(), (enum qr_isa)i) ? "" : "no-", qr_isa_name((enum qr_isa)i));
+        printf(" %s%s", qr_isa_has(qr_isa_detected(), (enum qr_isa)i) ? "" : "no-",
+               qr_isa_name((enum qr_isa)i));
     printf("\n");
     return 0;
 }
@@ -55,21 +57,27 @@ static int inspect_kernels(const char *isa)
         for (int m = list[i].m_min; usable && !chosen && m <= list[i].m_max && m <= 512; m++)
             chosen = qr_gemm_pick(mask, list[i].cls, list[i].fmt, m) == &list[i];
         if (!chosen) continue;
-        printf("%-6c %-8s %-28s %d", "DPF"[list[i].cls], qr_wfmt_name(list[i].fmt), list[i].name, list[i].m_min);
-        if (list[i].m_max > 4096) printf(" or more\n");
-        else printf(" to %d\n", list[i].m_max);
+        printf("%-6c %-8s %-28s %d", "DPF"[list[i].cls], qr_wfmt_name(list[i].fmt), list[i].name,
+               list[i].m_min);
+        if (list[i].m_max > 4096)
+            printf(" or more\n");
+        else
+            printf(" to %d\n", list[i].m_max);
     }
     return 0;
 }
 
-// A file's text as one printable line: everything else is shown by its bytes. Returns the columns used, one a character.
+// A file's text as one printable line: everything else is shown by its bytes. Returns the columns used, one a
+// character.
 static int print_escaped(const char *s, size_t n)
 {
     int columns = 0;
     for (size_t i = 0; i < n;) {
         size_t bytes = qr_printable_char(s + i, n - i);
-        if (bytes) columns += (int)(fwrite(s + i, 1, bytes, stdout) > 0);
-        else columns += s[i] == '\n' ? printf("\\n") : printf("\\x%02x", (unsigned char)s[i]);
+        if (bytes)
+            columns += (int)(fwrite(s + i, 1, bytes, stdout) > 0);
+        else
+            columns += s[i] == '\n' ? printf("\\n") : printf("\\x%02x", (unsigned char)s[i]);
         i += bytes ? bytes : 1;
     }
     return columns;
@@ -128,8 +136,10 @@ static void print_tensor_line(const struct qr_gguf_tensor *t)
     size_t at = 0;
     for (int d = 0; d < t->n_dims; d++)
         at += (size_t)snprintf(shape + at, sizeof shape - at, "%s%" PRIu64, d ? " x " : "", t->dims[d]);
-    if (t->type) snprintf(type, sizeof type, "%s", t->type->name);
-    else snprintf(type, sizeof type, "type %u, not read", t->type_id);
+    if (t->type)
+        snprintf(type, sizeof type, "%s", t->type->name);
+    else
+        snprintf(type, sizeof type, "type %u, not read", t->type_id);
     print_name(t->name.data, t->name.bytes, 40);
     printf("%-10s %-22s %s\n", type, shape, cmd_bytes(b, (double)t->bytes));
 }
@@ -148,8 +158,8 @@ static int inspect_model(const char *name)
     struct qr_gguf *g = NULL;
     char b[16];
     if (open_model(name, &g)) return 1;
-    printf("GGUF version %d, %s, %zu keys, %zu tensors\n\n", qr_gguf_version(g), cmd_bytes(b, (double)qr_gguf_file_bytes(g)),
-           qr_gguf_n_kvs(g), qr_gguf_n_tensors(g));
+    printf("GGUF version %d, %s, %zu keys, %zu tensors\n\n", qr_gguf_version(g),
+           cmd_bytes(b, (double)qr_gguf_file_bytes(g)), qr_gguf_n_kvs(g), qr_gguf_n_tensors(g));
     for (size_t i = 0; i < qr_gguf_n_kvs(g); i++) print_kv(qr_gguf_kv_at(g, i));
     printf("\n");
     for (size_t i = 0; i < qr_gguf_n_tensors(g); i++) print_tensor_line(qr_gguf_tensor_at(g, i));
@@ -178,7 +188,8 @@ static void tensor_stats(const struct qr_gguf_tensor *t)
         }
     }
     double mean = n ? sum / (double)n : 0;
-    printf("\nvalues %" PRIu64 ": smallest %g, largest %g, mean %g, rms %g", n, lo, hi, mean, n ? sqrt(sum2 / (double)n) : 0);
+    printf("\nvalues %" PRIu64 ": smallest %g, largest %g, mean %g, rms %g", n, lo, hi, mean,
+           n ? sqrt(sum2 / (double)n) : 0);
     printf(n_bad ? ", %" PRIu64 " not finite\n" : "\n", n_bad);
 }
 
@@ -190,7 +201,8 @@ static int inspect_tensor(const char *model, const char *name)
     int rc = 0;
     if (!t) {
         struct qr_error err = {0};
-        (void)qr_fail(&err, QR_ENOTFOUND, "no tensor is called \"%.100s\" (quire inspect model lists them)", name);
+        (void)qr_fail(&err, QR_ENOTFOUND, "no tensor is called \"%.100s\" (quire inspect model lists them)",
+                      name);
         rc = cmd_fail(1, &err);
     } else {
         print_tensor_line(t);
@@ -208,7 +220,9 @@ int cmd_inspect(int argc, char **argv)
     if (strcmp(what, "model") == 0 && argc == 3) return inspect_model(argv[2]);
     if (strcmp(what, "tensor") == 0 && argc == 4) return inspect_tensor(argv[2], argv[3]);
     bool asked = strcmp(what, "--help") == 0 || strcmp(what, "-h") == 0;
-    if (argc > 1 && !asked) fprintf(stderr, "quire: inspect does not know these words: expected cpu, kernels, model or tensor\n\n");
+    if (argc > 1 && !asked)
+        fprintf(stderr,
+                "quire: inspect does not know these words: expected cpu, kernels, model or tensor\n\n");
     help(asked ? stdout : stderr);
     return asked ? 0 : 2;
 }

@@ -14,7 +14,8 @@ enum { N_VERBS = sizeof verbs / sizeof verbs[0] };
 
 static void usage(FILE *out)
 {
-    fprintf(out, "quire %s: serves large language models to many users from ordinary CPU servers\n\n", QUIRE_VERSION);
+    fprintf(out, "quire %s: serves large language models to many users from ordinary CPU servers\n\n",
+            QUIRE_VERSION);
     for (int i = 0; i < N_VERBS; i++) fprintf(out, "  quire %-8s %s\n", verbs[i].name, verbs[i].summary);
     fprintf(out, "\nTry:\n"
                  "  quire run smollm2-135m-instruct \"Why is the sky blue?\"\n"
@@ -25,8 +26,8 @@ static void usage(FILE *out)
                  "quire VERB --help explains a verb. quire --version prints the version.\n");
 }
 
-// A descriptor 0, 1 or 2 that came closed would go to the next file or socket, and a log line to a client. Filled so
-// that using it fails.
+// A descriptor 0, 1 or 2 that came closed would go to the next file or socket, and a log line to a client.
+// Filled so that using it fails.
 static void fill_standard_descriptors(void)
 {
     for (int fd = 0; fd <= 2; fd++)
@@ -66,6 +67,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < N_VERBS; i++)
         if (strcmp(word, verbs[i].name) == 0) return run_verb(&verbs[i], argc - 1, argv + 1);
     struct qr_error err = {0};
-    (void)qr_fail(&err, QR_EINVAL, "no verb is called \"%.40s\"; there are serve, run and inspect (quire --help)", word);
+    (void)qr_fail(&err, QR_EINVAL,
+                  "no verb is called \"%.40s\"; there are serve, run and inspect (quire --help)", word);
     return cmd_fail(2, &err);
 }

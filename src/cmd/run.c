@@ -26,7 +26,8 @@ static void on_sigint(int sig)
 static void help(void)
 {
     printf("usage: quire run MODEL [\"prompt\"] [options]\n\n"
-           "Answers the prompt and ends. Without a prompt: a chat when this is a terminal, else the prompt is read\n"
+           "Answers the prompt and ends. Without a prompt: a chat when this is a terminal, else the prompt "
+           "is read\n"
            "from standard input. MODEL is a .gguf file or the name of a cached model.\n\n"
            "  quire run smollm2-135m-instruct \"Name three rivers.\"\n"
            "  quire run smollm2-135m-instruct --raw \"Once upon a time\" --max-tokens 50\n"
@@ -49,8 +50,10 @@ static void put_text(const struct chat *c, const char *s, size_t n)
     for (size_t i = 0; i < n; i++) {
         unsigned char ch = (unsigned char)s[i];
         bool c1 = ch == 0xC2 && i + 1 < n && (unsigned char)s[i + 1] < 0xA0;
-        if (!c->tty_out || (ch >= 0x20 && ch != 0x7F && !c1) || ch == '\n' || ch == '\t') putchar(ch);
-        else i += c1;
+        if (!c->tty_out || (ch >= 0x20 && ch != 0x7F && !c1) || ch == '\n' || ch == '\t')
+            putchar(ch);
+        else
+            i += c1;
     }
     fflush(stdout);
 }
@@ -92,8 +95,9 @@ static enum qr_status render(struct chat *c, struct qr_buf *out, struct qr_error
     special(&w, c, "bos_token", info->bos);
     special(&w, c, "eos_token", info->eos);
     qr_jw_obj_end(&w);
-    enum qr_status s = vars.failed || list.failed ? qr_fail(err, QR_ENOMEM, "out of memory")
-                                                  : qr_template_render(qr_lib_template(c->lib), vars.data, vars.len, out, err);
+    enum qr_status s = vars.failed || list.failed
+                           ? qr_fail(err, QR_ENOMEM, "out of memory")
+                           : qr_template_render(qr_lib_template(c->lib), vars.data, vars.len, out, err);
     qr_buf_fini(&vars);
     qr_buf_fini(&list);
     return s;
@@ -120,8 +124,8 @@ static void print_stats(const struct qr_gen_event *ev)
 {
     double prefill = (double)(ev->first_token_ns - ev->arrival_ns) * 1e-9;
     double decode = (double)(ev->now_ns - ev->first_token_ns) * 1e-9;
-    fprintf(stderr, "\n%d prompt tokens in %.2f s (%.0f tok/s), %d generated in %.2f s (%.1f tok/s)\n", ev->n_prompt, prefill,
-            prefill > 0 ? ev->n_prompt / prefill : 0, ev->n_generated, decode,
+    fprintf(stderr, "\n%d prompt tokens in %.2f s (%.0f tok/s), %d generated in %.2f s (%.1f tok/s)\n",
+            ev->n_prompt, prefill, prefill > 0 ? ev->n_prompt / prefill : 0, ev->n_generated, decode,
             decode > 0 ? (ev->n_generated - 1) / decode : 0);
 }
 
@@ -144,13 +148,14 @@ static enum qr_status stream(struct chat *c, qr_req_id id, struct qr_buf *answer
         if (answer->len == 0 || answer->data[answer->len - 1] != '\n') putchar('\n');
         if (c->conf->stats) print_stats(&ev);
         if (ev.finish == QR_FINISH_ERROR) return qr_fail(err, QR_EIO, "%s", ev.error);
-        if (ev.finish == QR_FINISH_LENGTH && c->tty_out) fprintf(stderr, "[cut at %d tokens]\n", ev.n_generated);
+        if (ev.finish == QR_FINISH_LENGTH && c->tty_out)
+            fprintf(stderr, "[cut at %d tokens]\n", ev.n_generated);
         return QR_OK;
     }
 }
 
-static enum qr_status answer_prompt(struct chat *c, const char *prompt, size_t bytes, unsigned flags, struct qr_buf *answer,
-                                    struct qr_error *err)
+static enum qr_status answer_prompt(struct chat *c, const char *prompt, size_t bytes, unsigned flags,
+                                    struct qr_buf *answer, struct qr_error *err)
 {
     struct qr_gen gen = {.skip_special = true};
     int32_t *ids = NULL;
@@ -162,7 +167,8 @@ static enum qr_status answer_prompt(struct chat *c, const char *prompt, size_t b
     if (n == 0)
         s = qr_fail(err, QR_EINVAL, "the prompt is empty");
     else if (n >= (size_t)len_max)
-        s = qr_fail(err, QR_ETOOBIG, "the prompt has %zu tokens; the longest prompt and answer together is %d", n, len_max);
+        s = qr_fail(err, QR_ETOOBIG,
+                    "the prompt has %zu tokens; the longest prompt and answer together is %d", n, len_max);
     if (s == QR_OK) {
         gen.req = (struct qr_req){.prompt = ids, .n_prompt = (int32_t)n, .n_choices = 1};
         fill_sampling(c, (int32_t)n, &gen.req.sampling);
@@ -208,15 +214,18 @@ static const char *chat_prompt(EditLine *el)
     return "> ";
 }
 
-// libedit takes characters apart as the locale says. Text is UTF-8 here, also where no locale is set, as in a bare container.
+// libedit takes characters apart as the locale says. Text is UTF-8 here, also where no locale is set, as in a
+// bare container.
 static void use_utf8(void)
 {
-    if (!setlocale(LC_CTYPE, "") || strcmp(nl_langinfo(CODESET), "UTF-8") != 0) setlocale(LC_CTYPE, "C.UTF-8");
+    if (!setlocale(LC_CTYPE, "") || strcmp(nl_langinfo(CODESET), "UTF-8") != 0)
+        setlocale(LC_CTYPE, "C.UTF-8");
 }
 
 static bool dropped; // the line that is being edited is to be forgotten
 
-// Ctrl-C is a key while a line is edited: a signal could come between the prompt and the reading, and be lost.
+// Ctrl-C is a key while a line is edited: a signal could come between the prompt and the reading, and be
+// lost.
 static unsigned char drop_line(EditLine *el, int key)
 {
     dropped = true;
@@ -277,9 +286,11 @@ enum { PROMPT_BYTES_MAX = 64 << 20 }; // far more than any context holds
 static enum qr_status read_stdin(struct qr_buf *b, struct qr_error *err)
 {
     if (!cmd_read_all(stdin, PROMPT_BYTES_MAX, b))
-        return qr_fail(err, QR_EIO, "cannot read a prompt of at most %d MiB from standard input", PROMPT_BYTES_MAX >> 20);
+        return qr_fail(err, QR_EIO, "cannot read a prompt of at most %d MiB from standard input",
+                       PROMPT_BYTES_MAX >> 20);
     while (b->len && b->data[b->len - 1] == '\n') b->len--;
-    if (b->len == 0) return qr_fail(err, QR_EINVAL, "no prompt: give one as an argument or on standard input");
+    if (b->len == 0)
+        return qr_fail(err, QR_EINVAL, "no prompt: give one as an argument or on standard input");
     return QR_OK;
 }
 
@@ -299,22 +310,29 @@ static int run(struct chat *c)
     if (chat) return chat_loop(c);
     if (s == QR_OK) s = say(c, typed.data ? typed.data : "", typed.len, &err);
     qr_buf_fini(&typed);
-    if (s == QR_OK && (fflush(stdout) != 0 || ferror(stdout))) s = qr_fail(&err, QR_EIO, "cannot write the answer to standard output");
+    if (s == QR_OK && (fflush(stdout) != 0 || ferror(stdout)))
+        s = qr_fail(&err, QR_EIO, "cannot write the answer to standard output");
     if (s == QR_OK && atomic_load(&interrupted)) return 128 + SIGINT;
     return s == QR_OK ? 0 : cmd_fail(1, &err);
 }
 
 static enum qr_status check_sampling(const struct qr_conf *c, struct qr_error *err)
 {
-    const struct { const char *flag; double v, lo, hi; } rows[] = {
-        {"temperature", c->temperature, 0, 2}, {"top-p", c->top_p, 1e-6, 1},         {"min-p", c->min_p, 0, 1},
-        {"top-k", (double)c->top_k, 0, 1e9},   {"max-tokens", (double)c->max_tokens, 0, 1e9},
+    const struct {
+        const char *flag;
+        double v, lo, hi;
+    } rows[] = {
+        {"temperature", c->temperature, 0, 2},
+        {"top-p", c->top_p, 1e-6, 1},
+        {"min-p", c->min_p, 0, 1},
+        {"top-k", (double)c->top_k, 0, 1e9},
+        {"max-tokens", (double)c->max_tokens, 0, 1e9},
         {"repetition-penalty", c->repetition_penalty, 1e-6, 1e6},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         if (!(rows[i].v >= rows[i].lo && rows[i].v <= rows[i].hi))
-            return qr_fail_param(err, QR_EINVAL, rows[i].flag, "--%s: expected %g to %g, got %g", rows[i].flag, rows[i].lo,
-                                 rows[i].hi, rows[i].v);
+            return qr_fail_param(err, QR_EINVAL, rows[i].flag, "--%s: expected %g to %g, got %g",
+                                 rows[i].flag, rows[i].lo, rows[i].hi, rows[i].v);
     return QR_OK;
 }
 
@@ -337,13 +355,16 @@ int cmd_run(int argc, char **argv)
     struct qr_conf conf;
     struct cmd_setup setup;
     if (qr_conf_parse(QR_VERB_R, argc, argv, &conf, &err) != QR_OK) return cmd_fail(2, &err);
-    if (conf.origin[QR_OPT_log_level] == QR_FROM_DEFAULT) conf.log_level = "warn"; // the terminal is for the answer
+    if (conf.origin[QR_OPT_log_level] == QR_FROM_DEFAULT)
+        conf.log_level = "warn"; // the terminal is for the answer
     int rc = 2;
     if (conf.help) {
         help();
         rc = 0;
     } else if (conf.args.n < 1 || conf.args.n > 2) {
-        fprintf(stderr, "quire: run takes a model and one prompt; quote a prompt of several words (quire run --help)\n");
+        fprintf(
+            stderr,
+            "quire: run takes a model and one prompt; quote a prompt of several words (quire run --help)\n");
     } else {
         enum qr_status s = cmd_setup_init(&setup, &conf, &err);
         if (s == QR_OK) s = check_sampling(&conf, &err);

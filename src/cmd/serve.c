@@ -44,13 +44,16 @@ static void load_progress(void *arg, uint64_t done, uint64_t total)
     cmd_progress(NULL, done, total);
 }
 
-// The line that says where, and the line to try it with: by this machine's own address, with a key where one is needed.
+// The line that says where, and the line to try it with: by this machine's own address, with a key where one
+// is needed.
 static void print_where(const struct qr_conf *conf, int port)
 {
-    bool v6 = strchr(conf->host, ':') != NULL, any = strcmp(conf->host, "0.0.0.0") == 0 || strcmp(conf->host, "::") == 0;
+    bool v6 = strchr(conf->host, ':') != NULL,
+         any = strcmp(conf->host, "0.0.0.0") == 0 || strcmp(conf->host, "::") == 0;
     char url[128], key[64] = "";
     snprintf(url, sizeof url, "http://%s%.100s%s:%d", v6 ? "[" : "", conf->host, v6 ? "]" : "", port);
-    if (any && !conf->api_key.n) QR_WARN("serve", "whoever reaches this machine may use this server: there is no --api-key");
+    if (any && !conf->api_key.n)
+        QR_WARN("serve", "whoever reaches this machine may use this server: there is no --api-key");
     fprintf(stderr, "listening on %s\n", url);
     if (any) snprintf(url, sizeof url, "http://%s:%d", v6 ? "[::1]" : "127.0.0.1", port);
     if (conf->api_key.n) snprintf(key, sizeof key, "-H 'Authorization: Bearer KEY' ");
@@ -69,12 +72,14 @@ static void print_start(const struct qr_lib *lib, const struct qr_conf *conf, in
         if (qr_isa_has(qr_isa_active(), (enum qr_isa)k)) isa = qr_isa_name((enum qr_isa)k);
     qr_conf_print_effective(conf, QR_VERB_S, settings, sizeof settings);
     QR_INFO("serve", "settings: %s", settings);
-    QR_INFO("serve", "%s (%s, %d layers, %s packed) loaded in %.2f s; %d threads, %s", i->served_name, i->model.arch,
-            i->model.n_layers, cmd_bytes(a, (double)i->model.packed_bytes), (double)i->load_ns * 1e-9, i->n_threads, isa);
+    QR_INFO("serve", "%s (%s, %d layers, %s packed) loaded in %.2f s; %d threads, %s", i->served_name,
+            i->model.arch, i->model.n_layers, cmd_bytes(a, (double)i->model.packed_bytes),
+            (double)i->load_ns * 1e-9, i->n_threads, isa);
     uint64_t tokens = (uint64_t)i->n_blocks * (uint64_t)i->block_size;
-    QR_INFO("serve", "CPU KV cache size: %" PRIu64 " tokens (%u blocks of %d, %s, taken as it fills)", tokens, i->n_blocks,
-            i->block_size, cmd_bytes(b, (double)i->kv_bytes));
-    QR_INFO("serve", "Maximum concurrency for %d tokens per request: %.2fx", i->max_model_len, (double)tokens / i->max_model_len);
+    QR_INFO("serve", "CPU KV cache size: %" PRIu64 " tokens (%u blocks of %d, %s, taken as it fills)", tokens,
+            i->n_blocks, i->block_size, cmd_bytes(b, (double)i->kv_bytes));
+    QR_INFO("serve", "Maximum concurrency for %d tokens per request: %.2fx", i->max_model_len,
+            (double)tokens / i->max_model_len);
     print_where(conf, port);
 }
 
@@ -87,7 +92,8 @@ static int serve(const struct qr_conf *conf, struct cmd_setup *setup)
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
-    pthread_sigmask(SIG_BLOCK, &signals, NULL); // before any thread: all inherit it, and sigwait below takes them
+    pthread_sigmask(SIG_BLOCK, &signals,
+                    NULL); // before any thread: all inherit it, and sigwait below takes them
     signal(SIGPIPE, SIG_IGN);
     raise_descriptor_limit();
     struct api_conf ac = {

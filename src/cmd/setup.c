@@ -44,13 +44,15 @@ static enum qr_status set_level(const char *name, struct qr_error *err)
     static const char *const names[] = {"error", "warn", "info", "debug"};
     for (int i = 0; i < 4; i++)
         if (strcmp(name, names[i]) == 0) return qr_log_set_level((enum qr_log_level)i), QR_OK;
-    return qr_fail_param(err, QR_EINVAL, "log-level", "--log-level: expected error, warn, info or debug, got \"%.40s\"", name);
+    return qr_fail_param(err, QR_EINVAL, "log-level",
+                         "--log-level: expected error, warn, info or debug, got \"%.40s\"", name);
 }
 
 bool cmd_read_all(FILE *f, size_t bytes_max, struct qr_buf *out)
 {
     char part[4096];
-    for (size_t n; out->len <= bytes_max && (n = fread(part, 1, sizeof part, f)) > 0;) qr_buf_add(out, part, n);
+    for (size_t n; out->len <= bytes_max && (n = fread(part, 1, sizeof part, f)) > 0;)
+        qr_buf_add(out, part, n);
     return !ferror(f) && !out->failed && out->len <= bytes_max;
 }
 
@@ -65,13 +67,16 @@ static enum qr_status read_template(const char *value, char **out, struct qr_err
         return *out ? QR_OK : qr_fail(err, QR_ENOMEM, "out of memory");
     }
     FILE *f = fopen(value, "r");
-    if (!f) return qr_fail_param(err, QR_ENOTFOUND, "chat-template", "--chat-template: cannot read %.120s", value);
+    if (!f)
+        return qr_fail_param(err, QR_ENOTFOUND, "chat-template", "--chat-template: cannot read %.120s",
+                             value);
     struct qr_buf b = {0};
     bool whole = cmd_read_all(f, TEMPLATE_BYTES_MAX, &b);
     fclose(f);
     if (!whole || b.len == 0 || memchr(b.data, 0, b.len)) {
         qr_buf_fini(&b);
-        return qr_fail_param(err, QR_EIO, "chat-template", "--chat-template: %.120s: expected a text file of 1 byte to 1 MiB", value);
+        return qr_fail_param(err, QR_EIO, "chat-template",
+                             "--chat-template: %.120s: expected a text file of 1 byte to 1 MiB", value);
     }
     *out = b.data;
     return QR_OK;
@@ -80,13 +85,16 @@ static enum qr_status read_template(const char *value, char **out, struct qr_err
 static enum qr_status in_range(const char *flag, int64_t v, int64_t lo, int64_t hi, struct qr_error *err)
 {
     if (v >= lo && v <= hi) return QR_OK;
-    return qr_fail_param(err, QR_EINVAL, flag, "--%s: expected %lld to %lld, got %lld", flag, (long long)lo, (long long)hi,
-                         (long long)v);
+    return qr_fail_param(err, QR_EINVAL, flag, "--%s: expected %lld to %lld, got %lld", flag, (long long)lo,
+                         (long long)hi, (long long)v);
 }
 
 static enum qr_status check_ranges(const struct qr_conf *c, struct qr_error *err)
 {
-    const struct { const char *flag; int64_t v, lo, hi; } rows[] = {
+    const struct {
+        const char *flag;
+        int64_t v, lo, hi;
+    } rows[] = {
         {"max-model-len", c->max_model_len, 0, INT32_MAX / 2},
         {"max-num-seqs", c->max_num_seqs, 1, 4096},
         {"max-num-batched-tokens", c->max_num_batched_tokens, 1, 65536},
@@ -101,9 +109,11 @@ static enum qr_status check_ranges(const struct qr_conf *c, struct qr_error *err
         if (s != QR_OK) return s;
     }
     if (c->block_size % 16)
-        return qr_fail_param(err, QR_EINVAL, "block-size", "--block-size: expected a multiple of 16, got %lld", (long long)c->block_size);
+        return qr_fail_param(err, QR_EINVAL, "block-size",
+                             "--block-size: expected a multiple of 16, got %lld", (long long)c->block_size);
     if (!(c->gpu_memory_utilization > 0 && c->gpu_memory_utilization <= 1))
-        return qr_fail_param(err, QR_EINVAL, "gpu-memory-utilization", "--gpu-memory-utilization: expected above 0, up to 1, got %g",
+        return qr_fail_param(err, QR_EINVAL, "gpu-memory-utilization",
+                             "--gpu-memory-utilization: expected above 0, up to 1, got %g",
                              c->gpu_memory_utilization);
     return QR_OK;
 }
@@ -117,10 +127,12 @@ static enum qr_status set_processor(struct cmd_setup *s, const struct qr_conf *c
     s->lib.n_cpus = qr_parse_cpu_list(c->cpu_list, s->cpus, sizeof s->cpus / sizeof s->cpus[0]);
     s->lib.cpus = s->cpus;
     if (s->lib.n_cpus <= 0)
-        return qr_fail_param(err, QR_EINVAL, "cpu-list", "--cpu-list: expected processors such as 0-3,8, got \"%.40s\"", c->cpu_list);
+        return qr_fail_param(err, QR_EINVAL, "cpu-list",
+                             "--cpu-list: expected processors such as 0-3,8, got \"%.40s\"", c->cpu_list);
     for (int i = 0; i < s->lib.n_cpus; i++)
         if (!qr_machine_may_use(s->cpus[i]))
-            return qr_fail_param(err, QR_EINVAL, "cpu-list", "--cpu-list: processor %d is not one that we may use", s->cpus[i]);
+            return qr_fail_param(err, QR_EINVAL, "cpu-list",
+                                 "--cpu-list: processor %d is not one that we may use", s->cpus[i]);
     if (!s->lib.n_threads) s->lib.n_threads = s->lib.n_cpus;
     return QR_OK;
 }
@@ -137,9 +149,11 @@ enum qr_status cmd_setup_init(struct cmd_setup *s, const struct qr_conf *c, stru
     if (strcmp(c->activations, "f32") == 0)
         s->lib.activations = QR_ACT_F32;
     else if (strcmp(c->activations, "fast") != 0)
-        return qr_fail_param(err, QR_EINVAL, "activations", "--activations: expected fast or f32, got \"%.40s\"", c->activations);
+        return qr_fail_param(err, QR_EINVAL, "activations",
+                             "--activations: expected fast or f32, got \"%.40s\"", c->activations);
     if (strcmp(c->check, "step") != 0 && strcmp(c->check, "no") != 0)
-        return qr_fail_param(err, QR_EINVAL, "check", "--check: expected no or step, got \"%.40s\"", c->check);
+        return qr_fail_param(err, QR_EINVAL, "check", "--check: expected no or step, got \"%.40s\"",
+                             c->check);
     s->lib.model_path = s->model;
     s->lib.chat_template = s->template_text;
     s->lib.served_name = c->served_model_name.n ? c->served_model_name.v[0] : NULL;

@@ -37,7 +37,10 @@ static const struct opt opts[] = {
 #undef QR_GROUP
 };
 // The same list with group titles in it, for help: an index into opts, or a title.
-static const struct { const char *title; int i; } help_rows[] = {
+static const struct {
+    const char *title;
+    int i;
+} help_rows[] = {
 #define QR_GROUP(title) {title, -1},
 #define QR_OPT(kind, field, flag, alias, dflt, verbs, meta, help) {NULL, QR_OPT_##field},
 #include "conf/options.def"
@@ -48,7 +51,11 @@ static const struct { const char *title; int i; } help_rows[] = {
 #undef R
 #undef SR
 
-static const struct { const char *flag; int takes_value; const char *why; } foreign[] = {
+static const struct {
+    const char *flag;
+    int takes_value;
+    const char *why;
+} foreign[] = {
 #define QR_FOREIGN(flag, value, why) {flag, value, why},
 #include "conf/foreign.def"
 #undef QR_FOREIGN
@@ -119,7 +126,8 @@ static enum qr_status set(struct qr_conf *c, int i, const char *s, enum qr_origi
 {
     const struct opt *o = &opts[i];
     void *field = (char *)c + o->at;
-    static const char *const wants[] = {"text", "a whole number", "a size such as 512M or 2G", "a number", "yes or no", "a list"};
+    static const char *const wants[] = {"text",     "a whole number", "a size such as 512M or 2G",
+                                        "a number", "yes or no",      "a list"};
     bool ok = true;
     switch (o->kind) {
     case STR: ok = (*(const char **)field = keep(c, s, strlen(s))) != NULL; break;
@@ -130,14 +138,15 @@ static enum qr_status set(struct qr_conf *c, int i, const char *s, enum qr_origi
     case LIST: {
         struct qr_strs *l = field;
         if (c->origin[i] != from) l->n = 0;
-        ok = list_add(c, l, s) == QR_OK && (l->n || from != QR_FROM_FLAG); // --api-key "$UNSET" must not mean: no key
+        ok = list_add(c, l, s) == QR_OK &&
+             (l->n || from != QR_FROM_FLAG); // --api-key "$UNSET" must not mean: no key
         break;
     }
     }
     static const char *const origin[] = {"default", "config file", "environment", "flag"};
     if (!ok)
-        return qr_fail_param(err, QR_EINVAL, o->flag, "--%s (from the %s): expected %s, got \"%.60s\"", o->flag, origin[from],
-                             wants[o->kind], s);
+        return qr_fail_param(err, QR_EINVAL, o->flag, "--%s (from the %s): expected %s, got \"%.60s\"",
+                             o->flag, origin[from], wants[o->kind], s);
     c->origin[i] = from;
     return QR_OK;
 }
@@ -145,7 +154,8 @@ static enum qr_status set(struct qr_conf *c, int i, const char *s, enum qr_origi
 static void env_name(const char *flag, char *out, size_t cap)
 {
     size_t n = (size_t)snprintf(out, cap, "QUIRE_%s", flag);
-    for (size_t i = 0; i < n && i < cap; i++) out[i] = out[i] == '-' ? '_' : (char)toupper((unsigned char)out[i]);
+    for (size_t i = 0; i < n && i < cap; i++)
+        out[i] = out[i] == '-' ? '_' : (char)toupper((unsigned char)out[i]);
 }
 
 static enum qr_status from_env(struct qr_conf *c, int verb, struct qr_error *err)
@@ -183,7 +193,8 @@ static char *trim(char *s)
     return s;
 }
 
-static enum qr_status file_line(struct qr_conf *c, int verb, const char *path, int line_no, char *line, struct qr_error *err)
+static enum qr_status file_line(struct qr_conf *c, int verb, const char *path, int line_no, char *line,
+                                struct qr_error *err)
 {
     char *s = trim(line);
     if (*s == 0 || *s == '#' || strcmp(s, "---") == 0) return QR_OK;
@@ -207,15 +218,18 @@ static enum qr_status from_file(struct qr_conf *c, int verb, struct qr_error *er
     char line[4096];
     enum qr_status s = QR_OK;
     for (int n = 1; s == QR_OK && fgets(line, sizeof line, f); n++) {
-        // A line that was cut, or holds a NUL, does not end in a newline; only the last line of a file may lack one.
+        // A line that was cut, or holds a NUL, does not end in a newline; only the last line of a file may
+        // lack one.
         size_t bytes = strlen(line);
         if ((bytes == 0 || line[bytes - 1] != '\n') && !feof(f))
-            s = qr_fail_param(err, QR_EFORMAT, "config", "%.80s:%d: expected text in lines of at most %zu bytes", c->config, n,
+            s = qr_fail_param(err, QR_EFORMAT, "config",
+                              "%.80s:%d: expected text in lines of at most %zu bytes", c->config, n,
                               sizeof line - 2);
         else
             s = file_line(c, verb, c->config, n, line, err);
     }
-    if (s == QR_OK && ferror(f)) s = qr_fail_param(err, QR_EIO, "config", "--config: cannot read %.120s", c->config);
+    if (s == QR_OK && ferror(f))
+        s = qr_fail_param(err, QR_EIO, "config", "--config: cannot read %.120s", c->config);
     fclose(f);
     return s;
 }
@@ -233,14 +247,16 @@ static int fill_long_options(int verb, struct option *l, char (*no)[64])
         l[n++] = (struct option){no[i], no_argument, NULL, VAL_NO + i};
     }
     for (int i = 0; i < N_FOREIGN; i++)
-        l[n++] = (struct option){foreign[i].flag, foreign[i].takes_value ? required_argument : no_argument, NULL, VAL_FOREIGN + i};
+        l[n++] = (struct option){foreign[i].flag, foreign[i].takes_value ? required_argument : no_argument,
+                                 NULL, VAL_FOREIGN + i};
     l[n++] = (struct option){"help", no_argument, NULL, VAL_HELP};
     QR_ASSERT(n < N_LONG);
     l[n] = (struct option){0};
     return n;
 }
 
-// Letters to insert, drop, change or swap with a neighbour so that typed[0..n) becomes name (optimal string alignment).
+// Letters to insert, drop, change or swap with a neighbour so that typed[0..n) becomes name (optimal string
+// alignment).
 static size_t edit_distance(const char *typed, size_t n, const char *name)
 {
     enum { LEN = 40 };
@@ -291,16 +307,20 @@ static enum qr_status unknown_flag(int verb, const char *arg, int code, struct q
         return qr_fail(err, QR_EINVAL, "%.60s is an option of quire %s, not of quire %s", arg, other,
                        verb == QR_VERB_S ? "serve" : "run");
     const char *near = near_miss(verb, typed);
-    if (near) return qr_fail(err, QR_EINVAL, "unknown option %.60s; did you mean --%s? (--help lists all)", arg, near);
+    if (near)
+        return qr_fail(err, QR_EINVAL, "unknown option %.60s; did you mean --%s? (--help lists all)", arg,
+                       near);
     return qr_fail(err, QR_EINVAL, "unknown option %.60s (--help lists all)", arg);
 }
 
-// Sets option i from optarg. Behind the model a list takes every word up to the next option: --served-model-name a b.
+// Sets option i from optarg. Behind the model a list takes every word up to the next option:
+// --served-model-name a b.
 static enum qr_status set_flag(struct qr_conf *c, int i, int argc, char **argv, struct qr_error *err)
 {
     enum qr_status s = set(c, i, optarg ? optarg : "yes", QR_FROM_FLAG, err);
     bool apart = optarg && optarg == argv[optind - 1];
-    while (s == QR_OK && opts[i].kind == LIST && apart && c->args.n > 0 && optind < argc && argv[optind][0] != '-')
+    while (s == QR_OK && opts[i].kind == LIST && apart && c->args.n > 0 && optind < argc &&
+           argv[optind][0] != '-')
         s = set(c, i, argv[optind++], QR_FROM_FLAG, err);
     return s;
 }
@@ -331,14 +351,16 @@ static enum qr_status from_flags(struct qr_conf *c, int verb, int argc, char **a
         if (code == 'h' || code == VAL_HELP)
             c->help = true;
         else if (code >= VAL_FOREIGN && code < VAL_FOREIGN + N_FOREIGN)
-            QR_WARN("conf", "--%s has no effect: %s", foreign[code - VAL_FOREIGN].flag, foreign[code - VAL_FOREIGN].why);
+            QR_WARN("conf", "--%s has no effect: %s", foreign[code - VAL_FOREIGN].flag,
+                    foreign[code - VAL_FOREIGN].why);
         else if (code >= VAL_NO && code < VAL_NO + QR_OPT_COUNT)
             s = set(c, code - VAL_NO, "no", QR_FROM_FLAG, err);
         else if (code >= VAL_OPT && code < VAL_OPT + QR_OPT_COUNT)
             s = set_flag(c, code - VAL_OPT, argc, argv, err);
         else
-            s = optopt && optopt < VAL_OPT ? qr_fail(err, QR_EINVAL, "unknown option -%c (--help lists all)", optopt)
-                                           : unknown_flag(verb, argv[optind - 1], code, err);
+            s = optopt && optopt < VAL_OPT
+                    ? qr_fail(err, QR_EINVAL, "unknown option -%c (--help lists all)", optopt)
+                    : unknown_flag(verb, argv[optind - 1], code, err);
         if (s != QR_OK) return s;
     }
     return QR_OK;
@@ -387,7 +409,8 @@ void qr_conf_help(int verb, FILE *out)
         if (o->alias[0]) fprintf(out, " (also --%s)", o->alias);
         fputc('\n', out);
     }
-    fprintf(out, "\nEvery option is also QUIRE_<NAME> in the environment and `name: value` in a --config file.\n");
+    fprintf(out,
+            "\nEvery option is also QUIRE_<NAME> in the environment and `name: value` in a --config file.\n");
 }
 
 // A value as a setting's line shows it; "" where it is not set. Keys stay secret.
@@ -421,11 +444,15 @@ void qr_conf_print_effective(const struct qr_conf *c, int verb, char *out, size_
         for (int i = 0; i < QR_OPT_COUNT && at + 1 < cap; i++) {
             char v[160];
             if (!(opts[i].verbs & verb) || (c->origin[i] == QR_FROM_DEFAULT) != defaults) continue;
-            if (defaults) snprintf(v, sizeof v, "%s", opts[i].dflt); // as the help says it: auto, not what stands for it
-            else value_text(c, i, v, sizeof v);
+            if (defaults)
+                snprintf(v, sizeof v, "%s",
+                         opts[i].dflt); // as the help says it: auto, not what stands for it
+            else
+                value_text(c, i, v, sizeof v);
             if (defaults && !v[0]) continue;
             at += (size_t)snprintf(out + at, cap - at, "%s%s=%s", at ? " " : "", opts[i].flag, v);
-            if (!defaults && at < cap) at += (size_t)snprintf(out + at, cap - at, " (%s)", from[c->origin[i]]), n_set++;
+            if (!defaults && at < cap)
+                at += (size_t)snprintf(out + at, cap - at, " (%s)", from[c->origin[i]]), n_set++;
         }
         if (at >= cap) return; // the rest does not fit
     }

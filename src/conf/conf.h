@@ -16,7 +16,10 @@
 enum { QR_VERB_S = 1, QR_VERB_R = 2, QR_VERB_SR = 3 };
 enum qr_origin { QR_FROM_DEFAULT, QR_FROM_FILE, QR_FROM_ENV, QR_FROM_FLAG };
 
-struct qr_strs { const char **v; int n; };
+struct qr_strs {
+    const char **v;
+    int n;
+};
 
 #define QR_CTYPE_STR const char *
 #define QR_CTYPE_INT int64_t
@@ -41,18 +44,20 @@ struct qr_conf {
 #undef QR_OPT
 #undef QR_GROUP
     enum qr_origin origin[QR_OPT_COUNT];
-    struct qr_strs args;   // what is not an option: model, prompt
-    bool help;             // --help was given
-    void *texts;           // owned strings
+    struct qr_strs args; // what is not an option: model, prompt
+    bool help;           // --help was given
+    void *texts;         // owned strings
 };
 
-// verb: QR_VERB_S or QR_VERB_R. argv[0] is the verb itself. QR_EINVAL names the option, what was expected and a near miss.
-enum qr_status qr_conf_parse(int verb, int argc, char **argv, struct qr_conf *out, struct qr_error *err) QR_MUST_CHECK;
+// verb: QR_VERB_S or QR_VERB_R. argv[0] is the verb itself. QR_EINVAL names the option, what was expected and
+// a near miss.
+enum qr_status qr_conf_parse(int verb, int argc, char **argv, struct qr_conf *out,
+                             struct qr_error *err) QR_MUST_CHECK;
 void qr_conf_free(struct qr_conf *c);
 // The options of a verb, grouped, with defaults and environment names.
 void qr_conf_help(int verb, FILE *out);
-// "port=9000 (flag) host=0.0.0.0 (env); by default max-num-seqs=128 ...": every value in force, and where it is from.
-// Keys are shown as "set".
+// "port=9000 (flag) host=0.0.0.0 (env); by default max-num-seqs=128 ...": every value in force, and where it
+// is from. Keys are shown as "set".
 void qr_conf_print_effective(const struct qr_conf *c, int verb, char *out, size_t cap);
 
 // "2G", "512M", "1k" = 1000, "1K" = 1024, "25.6k": bytes or counts. False when malformed or over 2^63.

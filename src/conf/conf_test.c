@@ -103,7 +103,8 @@ QR_TEST(conf_flags_and_errors)
     assert_null(strstr(line, "a,b"));
     assert_non_null(strstr(line, "api-key=set (flag); by default host=127.0.0.1 port=8000"));
     assert_null(strstr(line, "temperature"));
-    for (size_t cap = 1; cap < sizeof line; cap++) qr_conf_print_effective(&c, QR_VERB_S, line, cap); // cut, never beyond
+    for (size_t cap = 1; cap < sizeof line; cap++)
+        qr_conf_print_effective(&c, QR_VERB_S, line, cap); // cut, never beyond
     qr_conf_free(&c);
     assert_int_equal(parse(&c, &err, "--enforce-eager", "m", NULL), QR_OK);
     qr_conf_free(&c);
@@ -154,7 +155,8 @@ QR_TEST(conf_lists_behind_the_model)
 {
     struct qr_conf c;
     struct qr_error err;
-    char *words[] = {"serve", "m", "--served-model-name", "a", "b", "--port", "1", "--alias=c", "--api-key", "k1", "k2", NULL};
+    char *words[] = {"serve", "m",         "--served-model-name", "a",  "b",  "--port",
+                     "1",     "--alias=c", "--api-key",           "k1", "k2", NULL};
     assert_int_equal(qr_conf_parse(QR_VERB_S, 11, words, &c, &err), QR_OK);
     assert_int_equal(c.args.n, 1);
     assert_int_equal(c.served_model_name.n, 3);
@@ -170,7 +172,9 @@ QR_TEST(conf_lists_behind_the_model)
 
 QR_TEST(conf_near_misses)
 {
-    static const struct { const char *typed, *says; } rows[] = {
+    static const struct {
+        const char *typed, *says;
+    } rows[] = {
         {"--prot", "did you mean --port?"},
         {"--max-model-length", "did you mean --max-model-len?"},
         {"--tempreature", "(--help lists all)"}, // no option of serve is near

@@ -55,8 +55,10 @@ int qr_parse_cpu_list(const char *text, int *cpus, int cap)
             if (n == cap) return -1;
             cpus[n++] = (int)c;
         }
-        if (*end == ',' && end[1]) end++;
-        else if (*end) return -1;
+        if (*end == ',' && end[1])
+            end++;
+        else if (*end)
+            return -1;
         p = end;
     }
     return n;

@@ -48,7 +48,8 @@ enum qr_status qr_paths_find_model(const char *name, char *out, size_t cap, stru
     if (strlen(name) >= cap) return qr_fail(err, QR_EINVAL, "the model's path is too long");
     struct stat st;
     if (stat(name, &st) == 0) {
-        if (!S_ISREG(st.st_mode)) return qr_fail(err, QR_EINVAL, "%.120s is not a file: give a .gguf file", name);
+        if (!S_ISREG(st.st_mode))
+            return qr_fail(err, QR_EINVAL, "%.120s is not a file: give a .gguf file", name);
         snprintf(out, cap, "%s", name);
         return QR_OK;
     }
@@ -64,6 +65,8 @@ enum qr_status qr_paths_find_model(const char *name, char *out, size_t cap, stru
     }
     list_cached(dir, cached, sizeof cached);
     if (!cached[0])
-        return qr_fail(err, QR_ENOTFOUND, "no file %.80s; no model is cached yet (`make model` brings the default one)", name);
-    return qr_fail(err, QR_ENOTFOUND, "no file %.60s and no cached model of that name; cached: %s", name, cached);
+        return qr_fail(err, QR_ENOTFOUND,
+                       "no file %.80s; no model is cached yet (`make model` brings the default one)", name);
+    return qr_fail(err, QR_ENOTFOUND, "no file %.60s and no cached model of that name; cached: %s", name,
+                   cached);
 }

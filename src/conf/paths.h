@@ -1,7 +1,8 @@
 /* Where models live, and finding one by path or by cached name.
  *
  * Owns: nothing. Refuses to know: what is in a file. Threads: any. Lifetime: the caller's buffers.
- * The folder is QUIRE_CACHE, else ${XDG_CACHE_HOME:-~/.cache}/quire, and models are under models/ (DESIGN 6). */
+ * The folder is QUIRE_CACHE, else ${XDG_CACHE_HOME:-~/.cache}/quire, and models are under models/ (DESIGN 6).
+ */
 #ifndef QR_CONF_PATHS_H
 #define QR_CONF_PATHS_H
 
@@ -12,6 +13,7 @@
 // Writes the models folder's path.
 enum qr_status qr_paths_models(char *out, size_t cap, struct qr_error *err) QR_MUST_CHECK;
 // A path that exists as given, else a cached name with or without ".gguf". QR_ENOTFOUND lists what is cached.
-enum qr_status qr_paths_find_model(const char *name, char *out, size_t cap, struct qr_error *err) QR_MUST_CHECK;
+enum qr_status qr_paths_find_model(const char *name, char *out, size_t cap,
+                                   struct qr_error *err) QR_MUST_CHECK;
 
 #endif

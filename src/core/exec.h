@@ -1,4 +1,5 @@
-/* The executor: runs a step. One of the six vtables; the scheduler above cannot tell a machine from a simulator.
+/* The executor: runs a step. One of the six vtables; the scheduler above cannot tell a machine from a
+ * simulator.
  *
  * Owns: the meaning of each call. Refuses to know: queues, policies, requests.
  * Threads: every call comes from the engine thread.
@@ -13,28 +14,32 @@
 #include "core/req.h"
 
 struct qr_exec_info {
-    int32_t n_slots;          // sequences open at once
-    int32_t n_tokens_max;     // a step
+    int32_t n_slots;      // sequences open at once
+    int32_t n_tokens_max; // a step
     int32_t block_size;
     uint32_t n_blocks;
-    int32_t n_groups;         // KV groups: 1
+    int32_t n_groups; // KV groups: 1
     uint64_t block_bytes[QR_KV_GROUPS_MAX];
     int32_t n_vocab;
-    int32_t ctx_max;          // positions that the model can take
+    int32_t ctx_max; // positions that the model can take
 };
 
-struct qr_top { int32_t id; float logprob; };
+struct qr_top {
+    int32_t id;
+    float logprob;
+};
 
-// One row of answers. Rows come in the order of the batch's sequences; within one, scored positions ascending, then the sample.
+// One row of answers. Rows come in the order of the batch's sequences; within one, scored positions
+// ascending, then the sample.
 struct qr_out_row {
-    int32_t i_seq;   // in the batch
-    int32_t pos;     // of the row that was computed; the token stands at pos + 1
-    int32_t token;   // chosen (sample) or given (score)
-    float logprob;   // of it, in the raw distribution
-    int32_t rank;    // 1 = the most likely; 0 when no logprobs were asked for
-    int32_t n_top;   // largest first
+    int32_t i_seq;     // in the batch
+    int32_t pos;       // of the row that was computed; the token stands at pos + 1
+    int32_t token;     // chosen (sample) or given (score)
+    float logprob;     // of it, in the raw distribution
+    int32_t rank;      // 1 = the most likely; 0 when no logprobs were asked for
+    int32_t n_top;     // largest first
     int32_t first_top; // into tops[]
-    int32_t is_score; // 1: a prompt position (QR_BATCH_SCORE); 0: the sampled token
+    int32_t is_score;  // 1: a prompt position (QR_BATCH_SCORE); 0: the sampled token
 };
 
 struct qr_exec_result {
@@ -49,11 +54,11 @@ struct qr_exec;
 
 struct qr_exec_ops {
     void (*info)(struct qr_exec *x, struct qr_exec_info *out);
-    // Takes a slot for a sequence: ids[0..n_ids) are its prompt (n_prompt of them) and, after a preemption, the tokens it
-    // generated before; penalty counts are rebuilt from them. sampling and its arrays live until seq_close. choice counts
-    // the sequences of one request from 0. QR_ENOMEM leaves the slot closed.
-    enum qr_status (*seq_open)(struct qr_exec *x, int32_t slot, const struct qr_sampling *sampling, int32_t choice,
-                               const int32_t *ids, int32_t n_prompt, int32_t n_ids);
+    // Takes a slot for a sequence: ids[0..n_ids) are its prompt (n_prompt of them) and, after a preemption,
+    // the tokens it generated before; penalty counts are rebuilt from them. sampling and its arrays live
+    // until seq_close. choice counts the sequences of one request from 0. QR_ENOMEM leaves the slot closed.
+    enum qr_status (*seq_open)(struct qr_exec *x, int32_t slot, const struct qr_sampling *sampling,
+                               int32_t choice, const int32_t *ids, int32_t n_prompt, int32_t n_ids);
     void (*seq_close)(struct qr_exec *x, int32_t slot);
     // Starts a step. The batch stays untouched until wait. One ticket at a time for now.
     enum qr_status (*submit)(struct qr_exec *x, const struct qr_batch *batch, qr_ticket *out);
@@ -61,6 +66,8 @@ struct qr_exec_ops {
     void (*close)(struct qr_exec *x); // frees it
 };
 
-struct qr_exec { const struct qr_exec_ops *ops; }; // first member of every executor
+struct qr_exec {
+    const struct qr_exec_ops *ops;
+}; // first member of every executor
 
 #endif

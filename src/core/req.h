@@ -17,42 +17,46 @@ typedef uint64_t qr_req_id; // never reused, never 0
 #define QR_CHOICES_MAX 64  // sequences a request may own (DESIGN 6)
 #define QR_LOGPROBS_MAX 20 // --max-logprobs may lower it
 
-struct qr_bias { int32_t id; float value; };
+struct qr_bias {
+    int32_t id;
+    float value;
+};
 
-// How tokens are chosen. Ranges are checked where requests are read (api/params.h); these are the values in force.
+// How tokens are chosen. Ranges are checked where requests are read (api/params.h); these are the values in
+// force.
 struct qr_sampling {
-    float temperature;        // 0: greedy
-    float top_p;              // (0, 1]
-    float min_p;              // [0, 1]
-    int32_t top_k;            // 0: off
+    float temperature;         // 0: greedy
+    float top_p;               // (0, 1]
+    float min_p;               // [0, 1]
+    int32_t top_k;             // 0: off
     float presence, frequency; // over generated tokens
-    float repetition;         // over prompt and generated tokens; 1: off
-    uint64_t seed;            // always set: drawn by whoever made the request when the user gave none
-    int32_t max_tokens;       // >= 1, or 0 to score the prompt only
-    int32_t min_tokens;       // EOS and stop ids are masked before
+    float repetition;          // over prompt and generated tokens; 1: off
+    uint64_t seed;             // always set: drawn by whoever made the request when the user gave none
+    int32_t max_tokens;        // >= 1, or 0 to score the prompt only
+    int32_t min_tokens;        // EOS and stop ids are masked before
     bool ignore_eos;
-    int32_t n_logprobs;       // -1: none; n: the chosen token's and the n largest
+    int32_t n_logprobs;        // -1: none; n: the chosen token's and the n largest
     int32_t n_prompt_logprobs; // -1: none
-    size_t n_eos;             // the model's end tokens
+    size_t n_eos;              // the model's end tokens
     const int32_t *eos;
-    size_t n_stop_ids;        // end tokens of this request
+    size_t n_stop_ids; // end tokens of this request
     const int32_t *stop_ids;
     size_t n_bias;
     const struct qr_bias *bias; // ids are distinct
     size_t n_allowed;
-    const int32_t *allowed;   // when n_allowed > 0, nothing else may be chosen
-    size_t n_bad;             // token sequences that must not appear
-    const int32_t *bad_ids;   // flat
-    const int32_t *bad_lens;  // n_bad lengths, each >= 1
+    const int32_t *allowed;  // when n_allowed > 0, nothing else may be chosen
+    size_t n_bad;            // token sequences that must not appear
+    const int32_t *bad_ids;  // flat
+    const int32_t *bad_lens; // n_bad lengths, each >= 1
 };
 
 struct qr_req {
     const int32_t *prompt;
-    int32_t n_prompt;       // >= 1
-    int32_t n_choices;      // 1 .. QR_CHOICES_MAX
-    int32_t priority;       // lower goes first
-    uint64_t arrival_ns;    // clock of the engine; 0: now
-    uint64_t tenant;        // salt of cached blocks
+    int32_t n_prompt;    // >= 1
+    int32_t n_choices;   // 1 .. QR_CHOICES_MAX
+    int32_t priority;    // lower goes first
+    uint64_t arrival_ns; // clock of the engine; 0: now
+    uint64_t tenant;     // salt of cached blocks
     struct qr_sampling sampling;
 };
 

@@ -1,7 +1,7 @@
 /* What the engine shows of itself between steps, for metrics and pages.
  *
- * Owns: the record. Refuses to know: how it is rendered. Threads: the engine fills it under its own lock, readers copy.
- * Lifetime: a value. Counters only grow. */
+ * Owns: the record. Refuses to know: how it is rendered. Threads: the engine fills it under its own lock,
+ * readers copy. Lifetime: a value. Counters only grow. */
 #ifndef QR_CORE_SNAPSHOT_H
 #define QR_CORE_SNAPSHOT_H
 
@@ -11,21 +11,22 @@
 
 struct qr_snapshot {
     // gauges
-    int32_t n_running, n_waiting;        // requests
+    int32_t n_running, n_waiting; // requests
     uint32_t n_blocks, n_blocks_free, n_blocks_used, n_blocks_cached;
     int32_t block_size;
     uint64_t block_bytes;
     uint64_t slots_allocated, slots_filled; // of live sequences now, in tokens
     // counters
     uint64_t n_steps, n_step_tokens, step_ns;
-    uint64_t n_steps_of[QR_STEP_SIZES];    // steps of at most 2^i tokens, and more than 2^(i-1); the last: all larger ones
-    uint64_t waste_slots, waste_of_slots;  // sums over steps: allocated - filled, and allocated (DESIGN 3)
+    uint64_t n_steps_of[QR_STEP_SIZES];   // steps of at most 2^i tokens, and more than 2^(i-1); the last: all
+                                          // larger ones
+    uint64_t waste_slots, waste_of_slots; // sums over steps: allocated - filled, and allocated (DESIGN 3)
     uint64_t n_preemptions, n_preempted_tokens;
-    uint64_t n_prompt_tokens;            // computed for the first time
+    uint64_t n_prompt_tokens; // computed for the first time
     uint64_t n_recomputed_tokens;
     uint64_t n_generated_tokens;
     uint64_t n_requests, n_finished_stop, n_finished_length, n_finished_abort, n_finished_error;
-    uint64_t n_refused;                  // could never fit
+    uint64_t n_refused; // could never fit
 };
 
 #endif

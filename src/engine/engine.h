@@ -1,13 +1,12 @@
 /* The engine: the loop that drains its inbox, schedules, executes and publishes.
  *
- * Owns: one thread, the scheduler and the block bookkeeping, every live request. Moves ids only: no bytes, no I/O,
- *   no clock but the one it is given.
- * Refuses to know: text, weights, HTTP.
- * Threads: submit, cancel and snapshot from any thread; poll and wait from one consumer; step only where no
- *   thread was started (tests, simulation).
- * Lifetime: _new, then _start or repeated _step, then _free. The executor must outlive it.
+ * Owns: one thread, the scheduler and the block bookkeeping, every live request. Moves ids only: no bytes, no
+ * I/O, no clock but the one it is given. Refuses to know: text, weights, HTTP. Threads: submit, cancel and
+ * snapshot from any thread; poll and wait from one consumer; step only where no thread was started (tests,
+ * simulation). Lifetime: _new, then _start or repeated _step, then _free. The executor must outlive it.
  *
- * A step is: drain inbox -> schedule -> execute -> publish. Cancelling takes effect within one step, in every state. */
+ * A step is: drain inbox -> schedule -> execute -> publish. Cancelling takes effect within one step, in every
+ * state. */
 #ifndef QR_ENGINE_ENGINE_H
 #define QR_ENGINE_ENGINE_H
 
@@ -29,7 +28,7 @@ struct qr_engine_conf {
     int32_t inbox_capacity;         // requests not yet drained; full = QR_AGAIN
     int32_t outbox_capacity;        // events not yet read
     struct qr_clock *clock;
-    bool check_every_step;          // invariants K and S after each step (tests, --check=step)
+    bool check_every_step; // invariants K and S after each step (tests, --check=step)
 };
 
 enum qr_event_kind { QR_EVENT_TOKEN, QR_EVENT_PROMPT, QR_EVENT_FINISH };
@@ -39,18 +38,18 @@ struct qr_event {
     qr_req_id id;
     int32_t choice;
     enum qr_event_kind kind;
-    int32_t token;      // TOKEN: generated (an end token too); PROMPT: the prompt's id at position pos, from 1 on
-    int32_t pos;        // of the token, from 0 at the prompt's start
+    int32_t token; // TOKEN: generated (an end token too); PROMPT: the prompt's id at position pos, from 1 on
+    int32_t pos;   // of the token, from 0 at the prompt's start
     float logprob;
     int32_t rank, n_top;
     struct qr_top top[QR_LOGPROBS_MAX];
-    enum qr_finish finish;   // FINISH only
-    int32_t stop_token;      // FINISH with STOP: the end token, else -1
-    int32_t n_cached;        // prompt tokens that were not computed
-    int32_t n_preemptions;   // FINISH only
-    uint64_t now_ns;         // when the step ended
+    enum qr_finish finish;             // FINISH only
+    int32_t stop_token;                // FINISH with STOP: the end token, else -1
+    int32_t n_cached;                  // prompt tokens that were not computed
+    int32_t n_preemptions;             // FINISH only
+    uint64_t now_ns;                   // when the step ended
     uint64_t arrival_ns, scheduled_ns; // scheduled: first time in a batch; 0 before
-    char error[128];         // FINISH with ERROR
+    char error[128];                   // FINISH with ERROR
 };
 
 enum qr_status qr_engine_new(const struct qr_engine_conf *conf, struct qr_exec *exec, struct qr_engine **out,
@@ -58,19 +57,22 @@ enum qr_status qr_engine_new(const struct qr_engine_conf *conf, struct qr_exec *
 void qr_engine_free(struct qr_engine **e); // stops the thread; live requests end without events
 
 enum qr_status qr_engine_start(struct qr_engine *e) QR_MUST_CHECK; // the thread
-// One step on the calling thread, which also polls between steps: an outbox that fills up within one is its bug, and aborts.
-// (A thread waits for its reader instead.) QR_OK: something was done; QR_AGAIN: nothing to do.
+// One step on the calling thread, which also polls between steps: an outbox that fills up within one is its
+// bug, and aborts. (A thread waits for its reader instead.) QR_OK: something was done; QR_AGAIN: nothing to
+// do.
 enum qr_status qr_engine_step(struct qr_engine *e) QR_MUST_CHECK;
 
-// Copies the request. QR_ETOOBIG: it could never fit, and *err says the arithmetic; QR_AGAIN: the inbox is full;
-// QR_ENOMEM. On success *id is set before any event of the request can be read.
-enum qr_status qr_engine_submit(struct qr_engine *e, const struct qr_req *req, qr_req_id *id, struct qr_error *err) QR_MUST_CHECK;
-// Ends a request (choice -1: all its choices) before its next step. Unknown or finished ids are ignored. A FINISH event with
-// ABORT follows, unless `quiet`: then nothing more of it is published. Tokens after at_token (-1: none) were never sent.
+// Copies the request. QR_ETOOBIG: it could never fit, and *err says the arithmetic; QR_AGAIN: the inbox is
+// full; QR_ENOMEM. On success *id is set before any event of the request can be read.
+enum qr_status qr_engine_submit(struct qr_engine *e, const struct qr_req *req, qr_req_id *id,
+                                struct qr_error *err) QR_MUST_CHECK;
+// Ends a request (choice -1: all its choices) before its next step. Unknown or finished ids are ignored. A
+// FINISH event with ABORT follows, unless `quiet`: then nothing more of it is published. Tokens after
+// at_token (-1: none) were never sent.
 void qr_engine_cancel(struct qr_engine *e, qr_req_id id, int32_t choice, int32_t at_token, bool quiet);
 
 bool qr_engine_poll(struct qr_engine *e, struct qr_event *out) QR_MUST_CHECK; // false: no event now
-void qr_engine_wait(struct qr_engine *e, int timeout_ms); // until there may be events
-void qr_engine_snapshot(struct qr_engine *e, struct qr_snapshot *out); // cheap; as of the last step
+void qr_engine_wait(struct qr_engine *e, int timeout_ms);                     // until there may be events
+void qr_engine_snapshot(struct qr_engine *e, struct qr_snapshot *out);        // cheap; as of the last step
 
 #endif

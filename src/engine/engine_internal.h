@@ -1,4 +1,5 @@
-/* The engine's record, shared by engine.c (doors and thread), step.c (the loop's body) and publish.c (events).
+/* The engine's record, shared by engine.c (doors and thread), step.c (the loop's body) and publish.c
+ * (events).
  *
  * Owns: nothing. Refuses to know: callers. Threads: fields say whose they are. Lifetime: the engine's. */
 #ifndef QR_ENGINE_INTERNAL_H
@@ -16,12 +17,12 @@
 // A live request: in the table from submit until its last sequence ends.
 struct engine_req {
     struct qr_sched_req *r;
-    struct engine_req *chain; // table_lock
+    struct engine_req *chain;       // table_lock
     struct engine_req *cancel_next; // table_lock
-    uint64_t cancel, quiet; // table_lock: bits by choice that others asked for
-    bool cancel_listed; // table_lock
-    uint64_t early; // engine thread: cancelled before it was drained
-    uint64_t silent; // engine thread: choices of which nothing more is published
+    uint64_t cancel, quiet;         // table_lock: bits by choice that others asked for
+    bool cancel_listed;             // table_lock
+    uint64_t early;                 // engine thread: cancelled before it was drained
+    uint64_t silent;                // engine thread: choices of which nothing more is published
     int32_t keep_to[]; // table_lock: (n_choices) position of the last token that counts; -1: all do
 };
 
@@ -36,11 +37,11 @@ struct qr_engine {
     struct qr_exec_info info;
     struct qr_sched_conf sched_conf;
     struct qr_sched *sched;
-    struct qr_ring *inbox; // struct engine_req *
+    struct qr_ring *inbox;  // struct engine_req *
     struct qr_ring *outbox; // struct qr_event
-    int32_t *resume_ids; // (max_model_len) prompt and generated tokens of a sequence that is opened again
-    struct qr_event event; // being filled
-    bool published; // since the last wake
+    int32_t *resume_ids;    // (max_model_len) prompt and generated tokens of a sequence that is opened again
+    struct qr_event event;  // being filled
+    bool published;         // since the last wake
 
     pthread_mutex_t table_lock;
     struct engine_req *table[ENGINE_BUCKETS];
@@ -62,8 +63,8 @@ struct qr_engine {
 
 // Takes a request out of the table; nobody can cancel it any more.
 void engine_forget(struct qr_engine *e, struct engine_req *er);
-// Ends one sequence in any state: closes its slot, publishes FINISH unless it is silent, frees the request with its last.
-// Returns false when the request is gone.
+// Ends one sequence in any state: closes its slot, publishes FINISH unless it is silent, frees the request
+// with its last. Returns false when the request is gone.
 bool engine_finish(struct qr_engine *e, struct engine_req *er, int32_t choice, enum qr_finish finish,
                    int32_t stop_token, const char *error);
 void engine_finish_all(struct qr_engine *e, struct engine_req *er, uint64_t choices, enum qr_finish finish,

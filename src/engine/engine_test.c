@@ -1,5 +1,5 @@
-/* The engine over an executor of a few lines, which answers every sampled row with position + 100. Scenarios with a
- * simulator stand in sim/. */
+/* The engine over an executor of a few lines, which answers every sampled row with position + 100. Scenarios
+ * with a simulator stand in sim/. */
 #include "engine/engine.h"
 
 #include "base/log.h"

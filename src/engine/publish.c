@@ -90,7 +90,8 @@ void engine_update_snapshot(struct qr_engine *e)
     const struct engine_counts *c = &e->counts;
     s.step_ns = c->step_ns;
     // A counter only grows: it stands still until new tokens make up for dropped ones.
-    uint64_t n_generated = c->n_generated_tokens - c->n_dropped_tokens, before = e->snapshot.n_generated_tokens;
+    uint64_t n_generated = c->n_generated_tokens - c->n_dropped_tokens,
+             before = e->snapshot.n_generated_tokens;
     s.n_generated_tokens = n_generated > before ? n_generated : before;
     s.n_requests = c->n_requests;
     s.n_finished_stop = c->n_finished[QR_FINISH_STOP];

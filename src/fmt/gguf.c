@@ -354,7 +354,8 @@ static enum qr_status read_header(struct cursor *c, struct qr_gguf *g, uint64_t 
     uint32_t magic = 0;
     if ((st = take_u32(c, "magic", &magic))) return st;
     if (magic != 0x46554747u)
-        return qr_fail(c->err, QR_EFORMAT, "not a GGUF file: expected the magic \"GGUF\" at byte 0, got 0x%08x", magic);
+        return qr_fail(c->err, QR_EFORMAT,
+                       "not a GGUF file: expected the magic \"GGUF\" at byte 0, got 0x%08x", magic);
     if ((st = take_u32(c, "version", &g->version))) return st;
     if (g->version != 2 && g->version != 3) {
         bool swapped = g->version != 0 && (g->version & 0xFFFF) == 0;

@@ -8,10 +8,11 @@
  *   bf16 V = [d/16][8 token pairs][16][2]  one line: 16 dimensions of two tokens
  *   f32  K = [d][16 tokens]          f32 V = [d/16][16 tokens][16]
  *
- * d is a multiple of 16, 16 to 256. Slots past the sequence's end hold anything, NaN included: kernels mask them.
- * Numerics N4: chunks of 64 tokens at absolute positions, online softmax over chunks ascending; the decode kernel
- * splits at multiples of 512 from position 0 and merges splits ascending, also when there is one. A row's bits depend on
- * nothing but its query and the K and V of its positions: not on n_rows, pos0 of the call, table order or block_size. */
+ * d is a multiple of 16, 16 to 256. Slots past the sequence's end hold anything, NaN included: kernels mask
+ * them. Numerics N4: chunks of 64 tokens at absolute positions, online softmax over chunks ascending; the
+ * decode kernel splits at multiples of 512 from position 0 and merges splits ascending, also when there is
+ * one. A row's bits depend on nothing but its query and the K and V of its positions: not on n_rows, pos0 of
+ * the call, table order or block_size. */
 #ifndef QR_KERN_ATTN_H
 #define QR_KERN_ATTN_H
 
@@ -28,27 +29,27 @@ size_t qr_kv_unit_bytes(enum qr_kvtype t, int d);
 
 // Where the KV of one (layer, kv head) of one sequence is.
 struct qr_kv_view {
-    uint8_t *pool;          // block b begins at pool + b * block_bytes
+    uint8_t *pool; // block b begins at pool + b * block_bytes
     size_t block_bytes;
-    size_t head_off;        // of (layer, kv head) within a block
-    const uint32_t *table;  // block ids of the sequence, in order
-    int block_size;         // tokens; 16 to 128, a multiple of 16
-    int d;                  // head size
+    size_t head_off;       // of (layer, kv head) within a block
+    const uint32_t *table; // block ids of the sequence, in order
+    int block_size;        // tokens; 16 to 128, a multiple of 16
+    int d;                 // head size
 };
 
 struct qr_attn {
     struct qr_kv_view kv;
-    int n_group;            // query heads on this kv head: 1 to 16
-    float scale;            // of the scores, usually 1 / sqrt(d)
-    int pos0, n_rows;       // row i is at position pos0 + i and sees positions 0 .. pos0 + i
-    const float *q;         // row i, head g: q + i * ldq + g * d
+    int n_group;      // query heads on this kv head: 1 to 16
+    float scale;      // of the scores, usually 1 / sqrt(d)
+    int pos0, n_rows; // row i is at position pos0 + i and sees positions 0 .. pos0 + i
+    const float *q;   // row i, head g: q + i * ldq + g * d
     size_t ldq;
-    float *out;             // same shape, stride ldo
+    float *out; // same shape, stride ldo
     size_t ldo;
-    void *scratch;          // QR_ATTN_SCRATCH(n_group, d) bytes of the task's own, 64-byte aligned
+    void *scratch; // QR_ATTN_SCRATCH(n_group, d) bytes of the task's own, 64-byte aligned
 };
 #define QR_ATTN_ROWS_MAX 16 // rows a call of the prefill kernel
-#define QR_ATTN_SCRATCH(n_group, d) ((size_t)(n_group) * QR_ATTN_ROWS_MAX * ((size_t)(d) * 12 + 1024) + 16384)
+#define QR_ATTN_SCRATCH(n_group, d) ((size_t)(n_group)*QR_ATTN_ROWS_MAX * ((size_t)(d)*12 + 1024) + 16384)
 
 typedef void qr_attn_fn(const struct qr_attn *a);
 // Writes K and V of one token (d floats each, K already rotated) at position pos.

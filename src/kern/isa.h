@@ -16,11 +16,15 @@ enum qr_isa {
     QR_ISA_COUNT
 };
 
-// Bits (1 << enum qr_isa) of what the processor and the kernel support. A set counts only if all weaker ones do.
+// Bits (1 << enum qr_isa) of what the processor and the kernel support. A set counts only if all weaker ones
+// do.
 uint32_t qr_isa_detected(void);
 // Bits that kernels may use now: detected and within the limit.
 uint32_t qr_isa_active(void);
-static inline int qr_isa_has(uint32_t mask, enum qr_isa isa) { return (mask >> isa) & 1; }
+static inline int qr_isa_has(uint32_t mask, enum qr_isa isa)
+{
+    return (mask >> isa) & 1;
+}
 // "ref", "avx2", ... : kernels of this set and weaker ones only. "auto" takes all. QR_EINVAL lists the names;
 // a set that the machine lacks is QR_ENOTSUP.
 enum qr_status qr_isa_limit(const char *name, struct qr_error *err) QR_MUST_CHECK;

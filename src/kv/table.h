@@ -22,9 +22,9 @@
 struct qr_kv_tables;
 
 struct qr_kv_tables_conf {
-    int32_t n_tables; // slots
+    int32_t n_tables;     // slots
     int32_t n_blocks_max; // entries of one table
-    int32_t block_size; // tokens
+    int32_t block_size;   // tokens
 };
 
 // The pool is borrowed and outlives the tables.
@@ -37,9 +37,9 @@ const qr_block_id *qr_kv_table_ids(const struct qr_kv_tables *t, int32_t i_table
 
 // Blocks that extend would take from the pool so that positions from .. to-1 can be written.
 uint32_t qr_kv_table_need(const struct qr_kv_tables *t, int32_t i_table, int32_t from, int32_t to);
-// Makes positions from .. to-1 writable. Returns how many copies (0 or 1) the executor must make first, with the
-// order in *copy; -1, and nothing is changed, when the pool has not enough free blocks. Everything before `from` has
-// been written.
+// Makes positions from .. to-1 writable. Returns how many copies (0 or 1) the executor must make first, with
+// the order in *copy; -1, and nothing is changed, when the pool has not enough free blocks. Everything before
+// `from` has been written.
 int qr_kv_table_extend(struct qr_kv_tables *t, int32_t i_table, int32_t from, int32_t to,
                        struct qr_batch_copy *copy) QR_MUST_CHECK;
 // Lets the empty table `to` share the blocks that hold the first n_tokens of `from`.

@@ -274,7 +274,8 @@ QR_TEST(lib_open_survives_failing_memory)
 
 QR_TEST(lib_weighs_a_file_as_its_packing_will)
 {
-    static const char *const names[] = {"llama-f16", "llama-q4_1", "llama-q5_0", "llama-q5_1", "llama-q5_k", "llama-q6_k", "tiny"};
+    static const char *const names[] = {"llama-f16",  "llama-q4_1", "llama-q5_0", "llama-q5_1",
+                                        "llama-q5_k", "llama-q6_k", "tiny"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         struct qr_lib_conf conf = small();
         struct qr_lib *lib = ask_open_lib(names[i], &conf);

@@ -50,9 +50,10 @@ static enum qr_status too_small(const struct lib_memory *m, int32_t max_model_le
 
 uint64_t lib_weight_bytes(const struct qr_gguf *g)
 {
-    static const double per_weight[QR_W_COUNT] = {[QR_W_U4G32] = 18. / 32,  [QR_W_U4G32M] = 20. / 32, [QR_W_U4K] = 144. / 256,
-                                                  [QR_W_I8G32] = 34. / 32,  [QR_W_I6G16] = 210. / 256, [QR_W_BF16] = 2,
-                                                  [QR_W_F32] = sizeof(float)};
+    static const double per_weight[QR_W_COUNT] = {
+        [QR_W_U4G32] = 18. / 32,   [QR_W_U4G32M] = 20. / 32,  [QR_W_U4K] = 144. / 256,
+        [QR_W_I8G32] = 34. / 32,   [QR_W_I6G16] = 210. / 256, [QR_W_BF16] = 2,
+        [QR_W_F32] = sizeof(float)};
     double bytes = 0;
     for (size_t i = 0; i < qr_gguf_n_tensors(g); i++) {
         const struct qr_gguf_tensor *t = qr_gguf_tensor_at(g, i);
@@ -67,9 +68,10 @@ enum qr_status lib_check_weights(uint64_t weight_bytes, uint64_t machine_bytes, 
 {
     uint64_t others = (uint64_t)20 << 20; // what else a process needs to start, as measured
     if (weight_bytes <= machine_bytes && machine_bytes - weight_bytes >= others) return QR_OK;
-    return qr_fail(err, QR_ETOOBIG,
-                   "memory: the model takes %.0f MiB and the process %.0f MiB; this machine or container gives %.0f MiB",
-                   mib(weight_bytes), mib(others), mib(machine_bytes));
+    return qr_fail(
+        err, QR_ETOOBIG,
+        "memory: the model takes %.0f MiB and the process %.0f MiB; this machine or container gives %.0f MiB",
+        mib(weight_bytes), mib(others), mib(machine_bytes));
 }
 
 // What was asked for in bytes or blocks is given, and taken as it fills: then the system may end us.
@@ -77,7 +79,8 @@ static void warn_of_too_much(const struct lib_memory *m, uint64_t n_blocks)
 {
     uint64_t all = m->used_bytes + m->step_bytes + n_blocks * m->block_bytes;
     if (all > m->machine_bytes)
-        QR_WARN("lib", "weights, a step and a full KV cache are %.0f MiB; this machine or container gives %.0f MiB",
+        QR_WARN("lib",
+                "weights, a step and a full KV cache are %.0f MiB; this machine or container gives %.0f MiB",
                 mib(all), mib(m->machine_bytes));
 }
 

@@ -71,9 +71,9 @@ static uint32_t outstanding(const struct qr_sched *s)
     return n;
 }
 
-// Whether a waiting request would be admitted: a slot for each sequence, blocks for all tokens it knows beside what
-// running ones still need, and, unless it will be alone, one spare block a sequence, so that what was just admitted is
-// not preempted at once.
+// Whether a waiting request would be admitted: a slot for each sequence, blocks for all tokens it knows
+// beside what running ones still need, and, unless it will be alone, one spare block a sequence, so that what
+// was just admitted is not preempted at once.
 static bool has_room(const struct qr_sched *s, const struct qr_sched_req *r)
 {
     if (s->n_running_seqs + r->n_live > s->conf.max_num_seqs) return false;
@@ -88,8 +88,9 @@ static int32_t first_part(struct qr_sched_req *r)
     return r->n_live == 1 ? qr_sched_req_leader(r)->n_ids : r->req->n_prompt - 1;
 }
 
-// What a prompt that will not end in this step leaves of `left`: enough for prompts behind running[i] that will, and a
-// tile for the next waiting one, so that a long one does not hold back short ones; half of it at most.
+// What a prompt that will not end in this step leaves of `left`: enough for prompts behind running[i] that
+// will, and a tile for the next waiting one, so that a long one does not hold back short ones; half of it at
+// most.
 static int32_t left_behind(const struct qr_sched *s, int32_t i, int32_t left)
 {
     int32_t n = 0, half = left / 2;
@@ -97,7 +98,8 @@ static int32_t left_behind(const struct qr_sched *s, int32_t i, int32_t left)
         const struct qr_sched_req *r = s->running[k];
         for (int32_t j = 0; j < r->req->n_choices; j++) {
             int32_t remaining = qr_seq_wanted(r, &r->seqs[j]) - r->seqs[j].n_computed;
-            if (remaining > 0 && r->seqs[j].n_granted == 0 && !generates(r, &r->seqs[j]) && n + remaining <= half)
+            if (remaining > 0 && r->seqs[j].n_granted == 0 && !generates(r, &r->seqs[j]) &&
+                n + remaining <= half)
                 n += remaining;
         }
     }
@@ -206,7 +208,8 @@ static bool secure_running(struct qr_sched *s)
     return is_short;
 }
 
-// When nobody else moves (all that had their turn are short of blocks): the first request does, whoever has to yield.
+// When nobody else moves (all that had their turn are short of blocks): the first request does, whoever has
+// to yield.
 static void secure_first(struct qr_sched *s)
 {
     struct qr_sched_req *r = s->running[0];

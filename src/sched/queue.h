@@ -3,8 +3,9 @@
  * Owns: the links of waiting requests. Refuses to know: blocks, budgets.
  * Threads: the engine thread. Lifetime: {0} is an empty queue; it owns no request.
  *
- * One rule orders everything (admission, prompt chunks, who loses its blocks last): lower priority value first, then
- * earlier arrival. A preempted request keeps its arrival, so it goes back before all that came after it. */
+ * One rule orders everything (admission, prompt chunks, who loses its blocks last): lower priority value
+ * first, then earlier arrival. A preempted request keeps its arrival, so it goes back before all that came
+ * after it. */
 #ifndef QR_SCHED_QUEUE_H
 #define QR_SCHED_QUEUE_H
 

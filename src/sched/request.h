@@ -3,12 +3,12 @@
  * Owns: the records, a copy of the request, the tokens generated so far.
  * Refuses to know: text, executors, whose connection it is.
  * Threads: made by whoever submits; afterwards the engine thread's.
- * Lifetime: _new to _free. All memory it will ever need is taken at _new: max_tokens for each choice, touched as
- *   tokens arrive.
+ * Lifetime: _new to _free. All memory it will ever need is taken at _new: max_tokens for each choice, touched
+ * as tokens arrive.
  *
- * A request owns one sequence a choice. Choices share the prompt: the first live one (the leader) computes all of it
- * but the last token; then the others fork, and every one computes the last prompt token itself, so that each draws its
- * own first token. */
+ * A request owns one sequence a choice. Choices share the prompt: the first live one (the leader) computes
+ * all of it but the last token; then the others fork, and every one computes the last prompt token itself, so
+ * that each draws its own first token. */
 #ifndef QR_SCHED_REQUEST_H
 #define QR_SCHED_REQUEST_H
 
@@ -19,22 +19,22 @@
 #include "core/req.h"
 
 struct qr_sched_conf {
-    int32_t max_num_seqs; // sequences with a slot at once
+    int32_t max_num_seqs;           // sequences with a slot at once
     int32_t max_num_batched_tokens; // a step's token budget
-    int32_t max_model_len; // prompt and answer together
-    int32_t block_size; // tokens
+    int32_t max_model_len;          // prompt and answer together
+    int32_t block_size;             // tokens
     uint32_t n_blocks;
 };
 
 struct qr_seq {
     int32_t choice;
-    int32_t slot; // the executor's, -1 while it waits
-    int32_t n_ids; // tokens known: the prompt and what was generated
+    int32_t slot;       // the executor's, -1 while it waits
+    int32_t n_ids;      // tokens known: the prompt and what was generated
     int32_t n_computed; // of them, with KV in blocks
-    int32_t n_seen; // most that were ever computed; below it is recomputing
-    int32_t n_granted; // tokens in the present plan, 0: none
+    int32_t n_seen;     // most that were ever computed; below it is recomputing
+    int32_t n_granted;  // tokens in the present plan, 0: none
     bool done;
-    bool open; // the executor knows the slot; kept by the engine
+    bool open;          // the executor knows the slot; kept by the engine
     int32_t *generated; // (max_tokens)
 };
 
@@ -45,15 +45,15 @@ struct qr_sched_req {
     struct qr_req *req;
     void *user; // the engine's record
     enum qr_sched_state state;
-    uint64_t order; // of arrival at the scheduler, from 1
+    uint64_t order;                    // of arrival at the scheduler, from 1
     uint64_t arrival_ns, scheduled_ns; // first time in a plan, 0 before
-    int32_t n_live; // sequences not done
+    int32_t n_live;                    // sequences not done
     int32_t n_preemptions;
-    int32_t n_scored; // prompt positions whose score went out
-    int32_t n_prompt_seen; // prompt tokens that were ever computed
-    bool forked; // every live sequence goes its own way
+    int32_t n_scored;                 // prompt positions whose score went out
+    int32_t n_prompt_seen;            // prompt tokens that were ever computed
+    bool forked;                      // every live sequence goes its own way
     struct qr_sched_req *prev, *next; // in the waiting queue
-    struct qr_seq seqs[]; // (n_choices)
+    struct qr_seq seqs[];             // (n_choices)
 };
 
 // Whether the request can ever run under conf: QR_ETOOBIG with the arithmetic, QR_EINVAL for a malformed one.
@@ -65,7 +65,8 @@ void qr_sched_req_free(struct qr_sched_req **r);
 
 // The first sequence that is not done; there is one while n_live > 0.
 struct qr_seq *qr_sched_req_leader(struct qr_sched_req *r);
-// Tokens that may be computed of this sequence now: all known ones once forked, else the leader's part of the prompt.
+// Tokens that may be computed of this sequence now: all known ones once forked, else the leader's part of the
+// prompt.
 int32_t qr_seq_wanted(const struct qr_sched_req *r, const struct qr_seq *q);
 // The id at position pos < n_ids.
 int32_t qr_seq_id(const struct qr_sched_req *r, const struct qr_seq *q, int32_t pos);

@@ -56,8 +56,8 @@ QR_TEST(request_refusal_names_the_context_length)
 QR_TEST(request_choices_count_their_shared_prompt_once)
 {
     struct qr_error err;
-    // Prompt 161: ten whole blocks before its last token are shared. 161 + 31 = 192 tokens, 12 blocks: each choice has
-    // 2 of its own. 10 + 8 * 2 = 26.
+    // Prompt 161: ten whole blocks before its last token are shared. 161 + 31 = 192 tokens, 12 blocks: each
+    // choice has 2 of its own. 10 + 8 * 2 = 26.
     struct qr_sched_conf c = conf;
     struct qr_req r = of(161, 31, 8);
     c.n_blocks = 26;

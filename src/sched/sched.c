@@ -276,7 +276,8 @@ void qr_sched_check(const struct qr_sched *s)
     for (int32_t i = 0; i < s->n_running; i++) {
         check_running(s, s->running[i]);
         // S4: nobody is passed over but by a higher priority.
-        QR_ASSERT(!head || head->req->priority != s->running[i]->req->priority || qr_sched_before(s->running[i], head));
+        QR_ASSERT(!head || head->req->priority != s->running[i]->req->priority ||
+                  qr_sched_before(s->running[i], head));
         QR_ASSERT(i == 0 || qr_sched_before(s->running[i - 1], s->running[i]));
         n_live += s->running[i]->n_live;
     }

@@ -1,16 +1,16 @@
 /* The scheduler: at every step, who computes how many tokens.
  *
  * Owns: the waiting and running requests, the executor's slots, the block tables.
- * Refuses to know: executors, clocks (time comes in as a number), threads, text. Allocates nothing after _new.
- * Threads: the engine thread.
- * Lifetime: _new to _free; requests belong to the engine and are only linked here.
+ * Refuses to know: executors, clocks (time comes in as a number), threads, text. Allocates nothing after
+ * _new. Threads: the engine thread. Lifetime: _new to _free; requests belong to the engine and are only
+ * linked here.
  *
- * There is no prefill phase and no decode phase: every sequence has tokens known and tokens computed, and a plan grants
- * some of the difference under one token budget. The life of a step:
+ * There is no prefill phase and no decode phase: every sequence has tokens known and tokens computed, and a
+ * plan grants some of the difference under one token budget. The life of a step:
  *
  *   plan = qr_sched_plan(s, now, budget)   decides, takes blocks, preempts, admits
- *   plan->orders: the caller opens and closes slots, in this order; on a failure qr_sched_end drops the request
- *   qr_sched_batch(s)                      what is left of the plan, as one flat buffer; NULL: nothing
+ *   plan->orders: the caller opens and closes slots, in this order; on a failure qr_sched_end drops the
+ * request qr_sched_batch(s)                      what is left of the plan, as one flat buffer; NULL: nothing
  *   (execute)
  *   qr_sched_computed(s)                   the batch's tokens now have KV
  *   qr_sched_append / qr_sched_end         for every sampled token
@@ -48,7 +48,7 @@ struct qr_grant { // tokens for a sequence: row i of the batch is grant i
     struct qr_batch_copy copy; // valid when n_copies is 1
     int32_t n_copies;
     int32_t n_tokens; // 0: dropped again
-    uint32_t flags; // enum qr_batch_flags
+    uint32_t flags;   // enum qr_batch_flags
 };
 struct qr_preemption { // for the log
     struct qr_sched_req *victim, *for_whom;
@@ -63,15 +63,15 @@ struct qr_plan {
 
 // Plans a step of at most budget tokens. While anything waits or runs, at least one token is granted.
 const struct qr_plan *qr_sched_plan(struct qr_sched *s, uint64_t now_ns, int32_t budget);
-// The plan as a batch, once; the buffer is the scheduler's, valid until the next plan. Row i belongs to grant i of the
-// plan as it is now (dropped grants are squeezed out).
+// The plan as a batch, once; the buffer is the scheduler's, valid until the next plan. Row i belongs to grant
+// i of the plan as it is now (dropped grants are squeezed out).
 const struct qr_batch *qr_sched_batch(struct qr_sched *s);
 // The plan's grants stay readable (with n_grants 0) until the next plan.
 void qr_sched_computed(struct qr_sched *s);
 // A token that was sampled for a sequence.
 void qr_sched_append(struct qr_sched_req *r, struct qr_seq *q, int32_t token);
-// Ends a queued sequence and frees its blocks, tail first. Returns the slot that it held, -1 for none: the caller closes
-// it if it had opened it. The request leaves its queue with its last sequence.
+// Ends a queued sequence and frees its blocks, tail first. Returns the slot that it held, -1 for none: the
+// caller closes it if it had opened it. The request leaves its queue with its last sequence.
 int32_t qr_sched_end(struct qr_sched *s, struct qr_sched_req *r, int32_t choice);
 
 // Fills what the scheduler knows of a snapshot: gauges and block counters.

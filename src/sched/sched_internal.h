@@ -1,6 +1,7 @@
 /* The scheduler's record, shared by sched.c (keeping) and plan.c (deciding).
  *
- * Owns: nothing. Refuses to know: callers. Threads: the engine thread. Lifetime: qr_sched_new to qr_sched_free. */
+ * Owns: nothing. Refuses to know: callers. Threads: the engine thread. Lifetime: qr_sched_new to
+ * qr_sched_free. */
 #ifndef QR_SCHED_INTERNAL_H
 #define QR_SCHED_INTERNAL_H
 
@@ -31,27 +32,28 @@ struct qr_sched {
     struct qr_kv_tables *tables;
     struct qr_queue waiting;
     struct qr_sched_req **running; // (max_num_seqs), in serving order
-    int32_t n_running; // requests
-    int32_t n_running_seqs; // slots in use
-    int32_t *free_slots; // (max_num_seqs) a stack, lowest on top at the start
+    int32_t n_running;             // requests
+    int32_t n_running_seqs;        // slots in use
+    int32_t *free_slots;           // (max_num_seqs) a stack, lowest on top at the start
     uint64_t last_order;
     struct sched_turn turn;
     int32_t n_steps_without_prompt; // while one could have used it
     uint64_t i_step;
 
     struct qr_plan plan;
-    int32_t budget; // of the plan
-    struct qr_order *orders; // (2 * max_num_seqs)
+    int32_t budget;                    // of the plan
+    struct qr_order *orders;           // (2 * max_num_seqs)
     struct qr_preemption *preemptions; // (max_num_seqs)
-    struct qr_grant *grants; // (max_num_seqs)
-    struct sched_pick *picks; // (max_num_seqs)
-    void *batch_mem; // room for the largest batch, touched as far as batches reach
+    struct qr_grant *grants;           // (max_num_seqs)
+    struct sched_pick *picks;          // (max_num_seqs)
+    void *batch_mem;                   // room for the largest batch, touched as far as batches reach
     struct sched_counts counts;
 };
 
 void sched_order(struct qr_sched *s, enum qr_order_kind kind, struct qr_sched_req *r, struct qr_seq *q);
 void sched_run(struct qr_sched *s, struct qr_sched_req *r); // from the waiting queue: gives slots
-void sched_unrun(struct qr_sched *s, struct qr_sched_req *r); // takes it out of running; slots are free already
+void sched_unrun(struct qr_sched *s,
+                 struct qr_sched_req *r);                 // takes it out of running; slots are free already
 void sched_release(struct qr_sched *s, struct qr_seq *q); // blocks and slot
 void sched_fork(struct qr_sched *s, struct qr_sched_req *r); // when the leader's part is done
 

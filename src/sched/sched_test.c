@@ -140,9 +140,11 @@ QR_TEST(sched_a_long_prompt_leaves_room_for_short_ones_behind_it)
     add(&r, 40, 10, 1, 0);
     add(&r, 900, 10, 1, 0);
     step(&r, 128);
-    assert_string_equal(rows(r.batch), "0:128+80 1:0+40"); // the short one whole, the long one the tiles before it
+    assert_string_equal(rows(r.batch),
+                        "0:128+80 1:0+40"); // the short one whole, the long one the tiles before it
     step(&r, 128);
-    assert_string_equal(rows(r.batch), "0:208+96 1:40+1 2:0+16"); // a tile, so that who comes behind it is next
+    assert_string_equal(rows(r.batch),
+                        "0:208+96 1:40+1 2:0+16"); // a tile, so that who comes behind it is next
     add(&r, 70, 10, 1, 0);
     step(&r, 128);
     assert_string_equal(rows(r.batch), "0:304+96 1:41+1 3:0+16"); // more than half is not given

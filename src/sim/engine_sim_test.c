@@ -1,4 +1,5 @@
-/* Whole scenarios of the engine over the simulator: pools that run out, cancels in every state, failures, threads. */
+/* Whole scenarios of the engine over the simulator: pools that run out, cancels in every state, failures,
+ * threads. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,7 +78,8 @@ static enum qr_status step(struct rig *r)
 
 static struct seen seen[64];
 
-// 64 blocks, eight requests that want 40 each: five times what there is. All finish, each as if it were alone.
+// 64 blocks, eight requests that want 40 each: five times what there is. All finish, each as if it were
+// alone.
 QR_TEST(engine_eight_requests_of_forty_blocks_share_a_pool_of_sixty_four)
 {
     struct rig r;
@@ -375,7 +377,8 @@ QR_TEST(engine_outlives_a_step_that_fails)
     qr_log_set_level(QR_LOG_INFO);
 }
 
-// A small run again and again, with the first, second, third ... allocation failing, until it takes no more of them.
+// A small run again and again, with the first, second, third ... allocation failing, until it takes no more
+// of them.
 QR_TEST(engine_survives_each_allocation_failing)
 {
     int n_failed = 0;
@@ -647,7 +650,8 @@ QR_TEST(engine_new_refuses_what_the_executor_cannot_do)
     x->ops->close(x);
 }
 
-// The house's promise: at blocks of 16, under 4 % of allocated slots are empty on conversations as people have them.
+// The house's promise: at blocks of 16, under 4 % of allocated slots are empty on conversations as people
+// have them.
 QR_TEST(engine_wastes_less_than_four_percent_on_sharegpt_lengths)
 {
     const char *dir = qr_test_shared();

@@ -1,4 +1,5 @@
-/* What the tests of this room share: an engine over a watched simulator, and a naive loop that says what is right.
+/* What the tests of this room share: an engine over a watched simulator, and a naive loop that says what is
+ * right.
  *
  * Owns: the clock, the executor, the engine of one test. Refuses to know: which property is tested.
  * Threads: the test's. Lifetime: sim_rig_open to sim_rig_close. */
@@ -26,9 +27,9 @@ struct rig_spy {
     uint64_t batch_hash; // of every byte of every batch so far
     int64_t n_batches, n_tokens;
     int32_t n_seqs_last; // rows of the last batch
-    int32_t fail_waits; // so many next waits fail
-    int32_t n_open; // slots open now
-    int32_t n_opens; // ever
+    int32_t fail_waits;  // so many next waits fail
+    int32_t n_open;      // slots open now
+    int32_t n_opens;     // ever
 };
 
 struct rig {
@@ -47,7 +48,8 @@ struct rig_req {
     int32_t eos[1], stop[1];
     int32_t *prompt;
 };
-void sim_rig_req_init(struct rig_req *q, uint64_t seed, int32_t n_prompt, int32_t max_tokens, int32_t n_vocab);
+void sim_rig_req_init(struct rig_req *q, uint64_t seed, int32_t n_prompt, int32_t max_tokens,
+                      int32_t n_vocab);
 void sim_rig_req_fini(struct rig_req *q);
 
 struct rig_text { // what one choice of a request says
@@ -56,7 +58,8 @@ struct rig_text { // what one choice of a request says
     float *scores; // (n_prompt) logprob of prompt position p; 0 where there is none
     enum qr_finish finish;
 };
-// The right answer, by a loop that knows no scheduler: the whole prompt at once, then token by token, blocks in order.
+// The right answer, by a loop that knows no scheduler: the whole prompt at once, then token by token, blocks
+// in order.
 struct rig_text sim_rig_solo(const struct rig_req *q, int32_t choice, int32_t n_vocab);
 void sim_rig_text_fini(struct rig_text *t);
 
