@@ -29,7 +29,9 @@ obj   = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 # The text room needs the Rust library; a build of other rooms does not.
 needs_rust = $(if $(filter text,$(ROOMS)),$(RUSTLIB))
 
+ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
+endif
 
 include mk/isa.mk
 include mk/setup.mk
