@@ -3,17 +3,23 @@
 PYTEST = QUIRE="$$(realpath $(BUILD)/quire)" QUIRE_BUILD="$$(realpath $(BUILD))" $(VENV)/bin/python -m pytest -q -p no:cacheprovider
 HEADERS = $(shell find src -name '*.h' ! -name 'test.h')
 
-.PHONY: check test e2e e2e-real asan sim-long layers hdr tidy fmt
+.PHONY: force check test e2e e2e-real asan sim-long layers hdr tidy fmt
 check: $(BUILD)/quire $(BUILD)/quire-test $(BUILD)/tiny/.stamp $(VENV)/.tests ## unit and end-to-end tests on a tiny model, under a minute
 	@$(MAKE) --no-print-directory layers tidy
 	@QUIRE_BUILD=$(BUILD) $(BUILD)/quire-test
 	@$(PYTEST) tests/e2e -m "not real"
 
-test: $(MODEL_FILE) ## everything: check, header and kernel tests, end to end on the real model
+# All of it passed once for these files: until one of them changes there is nothing to do. FORCE=1 runs it again.
+TESTED_FROM = $(shell find src tests tools mk Makefile VERSION -type f ! -path '*/__pycache__/*')
+$(BUILD)/.tested: $(TESTED_FROM) $(if $(FORCE),force) | $(MODEL_FILE)
 	@$(MAKE) --no-print-directory hdr
 	@QUIRE_MODEL="$(MODEL_FILE)" $(MAKE) --no-print-directory check
 	@$(MAKE) --no-print-directory kern
 	@$(MAKE) --no-print-directory e2e-real
+	@LC_ALL=C date > $@
+
+test: $(BUILD)/.tested ## everything: check, header and kernel tests, end to end on the real model (FORCE=1: again)
+	@echo "all tests passed on $$(cat $(BUILD)/.tested), and nothing changed since"
 
 e2e: $(BUILD)/quire $(BUILD)/tiny/.stamp $(VENV)/.tests ## end-to-end tests on the tiny model
 	@$(PYTEST) tests/e2e -m "not real"
