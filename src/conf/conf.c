@@ -27,7 +27,10 @@ struct text { // owned strings form a list
 
 #define S QR_VERB_S
 #define R QR_VERB_R
-#define SR QR_VERB_SR
+#define B QR_VERB_B
+#define M QR_VERB_M
+#define P QR_VERB_P
+#define T QR_VERB_T
 static const struct opt opts[] = {
 #define QR_GROUP(title)
 #define QR_OPT(kind, field, flag, alias, dflt, verbs, meta, help)                                            \
@@ -49,7 +52,10 @@ static const struct {
 };
 #undef S
 #undef R
-#undef SR
+#undef B
+#undef M
+#undef P
+#undef T
 
 static const struct {
     const char *flag;
@@ -291,12 +297,18 @@ static const char *near_miss(int verb, const char *typed)
     return name;
 }
 
+static const char *verb_name(int verbs)
+{
+    static const char *const names[] = {"serve", "run", "bench", "sim", "plan", "top"};
+    return names[__builtin_ctz((unsigned)verbs)];
+}
+
 // The verb that has an option of exactly this name, when the one at hand does not.
 static const char *other_verb(int verb, const char *typed)
 {
     int i = find_flag(typed, strcspn(typed, "="));
     if (i < 0 || opts[i].verbs & verb) return NULL;
-    return opts[i].verbs & QR_VERB_S ? "serve" : "run";
+    return verb_name(opts[i].verbs);
 }
 
 static enum qr_status unknown_flag(int verb, const char *arg, int code, struct qr_error *err)
@@ -305,7 +317,7 @@ static enum qr_status unknown_flag(int verb, const char *arg, int code, struct q
     const char *typed = arg + strspn(arg, "-"), *other = other_verb(verb, typed);
     if (other)
         return qr_fail(err, QR_EINVAL, "%.60s is an option of quire %s, not of quire %s", arg, other,
-                       verb == QR_VERB_S ? "serve" : "run");
+                       verb_name(verb));
     const char *near = near_miss(verb, typed);
     if (near)
         return qr_fail(err, QR_EINVAL, "unknown option %.60s; did you mean --%s? (--help lists all)", arg,

@@ -13,7 +13,15 @@
 
 #include "base/status.h"
 
-enum { QR_VERB_S = 1, QR_VERB_R = 2, QR_VERB_SR = 3 };
+// The program's verbs that take options, one bit each: serve, run, bench, sim, plan, top.
+enum {
+    QR_VERB_S = 1,
+    QR_VERB_R = 2,
+    QR_VERB_B = 4,
+    QR_VERB_M = 8,
+    QR_VERB_P = 16,
+    QR_VERB_T = 32
+};
 enum qr_origin { QR_FROM_DEFAULT, QR_FROM_FILE, QR_FROM_ENV, QR_FROM_FLAG };
 
 struct qr_strs {
@@ -49,7 +57,7 @@ struct qr_conf {
     void *texts;         // owned strings
 };
 
-// verb: QR_VERB_S or QR_VERB_R. argv[0] is the verb itself. QR_EINVAL names the option, what was expected and
+// verb: one of QR_VERB_*. argv[0] is the verb itself. QR_EINVAL names the option, what was expected and
 // a near miss.
 enum qr_status qr_conf_parse(int verb, int argc, char **argv, struct qr_conf *out,
                              struct qr_error *err) QR_MUST_CHECK;

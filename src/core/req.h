@@ -50,13 +50,24 @@ struct qr_sampling {
     const int32_t *bad_lens; // n_bad lengths, each >= 1
 };
 
+// Beam search as vLLM and transformers define it; sampling.max_tokens and the stop ids apply to every beam.
+struct qr_beam {
+    int32_t width;        // beams kept, 1 .. QR_CHOICES_MAX; 0: no beam search
+    float length_penalty; // a finished beam scores sum(logprob) / length^length_penalty
+    bool early_stopping;  // ends as soon as `width` beams are finished
+};
+
 struct qr_req {
     const int32_t *prompt;
     int32_t n_prompt;    // >= 1
     int32_t n_choices;   // 1 .. QR_CHOICES_MAX
     int32_t priority;    // lower goes first
     uint64_t arrival_ns; // clock of the engine; 0: now
-    uint64_t tenant;     // salt of cached blocks
+    uint64_t deadline_ns; // on the engine's clock: it ends with an error if it was not begun by then; 0: none
+    uint64_t tenant;      // salt of cached blocks: who has another salt never finds them
+    uint64_t fair_key;    // who shares the machine with whom (the API key); 0: nobody's in particular
+    bool no_cache_read;   // computes its whole prompt, whatever is cached
+    struct qr_beam beam;
     struct qr_sampling sampling;
 };
 

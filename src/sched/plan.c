@@ -1,155 +1,12 @@
-/* Deciding a step: shares of the token budget, then blocks for them, then admission. */
+/* Deciding a step: shares of the token budget (share.c), then blocks for them, from others if need be
+ * (preempt.c), then admission (admit.c). */
 #include <string.h>
 
 #include "base/assert.h"
 #include "sched/sched_internal.h"
 
-// Prompt rows are computed in tiles of 16, so a chunk of another size wastes the rest of its last tile.
-#define CHUNK 16
 // Generating sequences may use a whole budget; a prompt then still gets a chunk every so many steps.
 #define PROMPT_WAIT_STEPS 32
-
-static bool generates(const struct qr_sched_req *r, const struct qr_seq *q)
-{
-    return r->forked && !q->done && q->n_computed >= r->req->n_prompt && q->n_ids - q->n_computed == 1;
-}
-
-static bool has_turn_before(const struct sched_turn *t, const struct sched_pick *p)
-{
-    if (t->priority != p->r->req->priority) return t->priority < p->r->req->priority;
-    if (t->order != p->r->order) return t->order < p->r->order;
-    return t->choice < p->seq->choice;
-}
-
-// One token for every generating sequence; when they are more than cap, the next cap of the round.
-static int32_t share_generating(struct qr_sched *s, int32_t cap)
-{
-    int32_t n = 0, start = 0;
-    for (int32_t i = 0; i < s->n_running; i++)
-        for (int32_t j = 0; j < s->running[i]->req->n_choices; j++)
-            if (generates(s->running[i], &s->running[i]->seqs[j]))
-                s->picks[n++] = (struct sched_pick){s->running[i], &s->running[i]->seqs[j]};
-    if (n <= cap)
-        cap = n;
-    else
-        while (start < n && !has_turn_before(&s->turn, &s->picks[start])) start++;
-    for (int32_t i = 0; i < cap; i++) s->picks[(start + i) % n].seq->n_granted = 1;
-    if (cap > 0) {
-        const struct sched_pick *last = &s->picks[(start + cap - 1) % n];
-        s->turn = (struct sched_turn){last->r->req->priority, last->seq->choice, last->r->order};
-    }
-    return cap;
-}
-
-// The chunk for a sequence that has `remaining` tokens to compute, of `left` in the budget. Ends on a tile's
-// border unless it is the last; a piece of a tile is computed only where nothing else is.
-static int32_t chunk_of(const struct qr_seq *q, int32_t remaining, int32_t left, bool alone)
-{
-    if (remaining <= left) return remaining;
-    int32_t aligned = (q->n_computed + left) / CHUNK * CHUNK - q->n_computed;
-    if (aligned > 0) return aligned;
-    return alone ? left : 0;
-}
-
-// Blocks that running requests will still take to compute the tokens they know.
-static uint32_t outstanding(const struct qr_sched *s)
-{
-    uint32_t n = 0;
-    for (int32_t i = 0; i < s->n_running; i++) {
-        struct qr_sched_req *r = s->running[i];
-        if (!r->forked) {
-            uint32_t all = qr_sched_req_blocks(r, s->conf.block_size);
-            uint32_t has = (uint32_t)qr_kv_table_len(s->tables, qr_sched_req_leader(r)->slot);
-            n += all > has ? all - has : 0;
-            continue;
-        }
-        for (int32_t j = 0; j < r->req->n_choices; j++) {
-            const struct qr_seq *q = &r->seqs[j];
-            if (!q->done) n += qr_kv_table_need(s->tables, q->slot, q->n_computed, q->n_ids);
-        }
-    }
-    return n;
-}
-
-// Whether a waiting request would be admitted: a slot for each sequence, blocks for all tokens it knows
-// beside what running ones still need, and, unless it will be alone, one spare block a sequence, so that what
-// was just admitted is not preempted at once.
-static bool has_room(const struct qr_sched *s, const struct qr_sched_req *r)
-{
-    if (s->n_running_seqs + r->n_live > s->conf.max_num_seqs) return false;
-    uint32_t spare = s->n_running > 0 ? (uint32_t)(s->n_running_seqs + r->n_live) : 0;
-    uint32_t need = outstanding(s) + qr_sched_req_blocks(r, s->conf.block_size) + spare;
-    return need <= qr_kv_pool_n_free(s->pool);
-}
-
-// Tokens that a waiting request can compute before its sequences part.
-static int32_t first_part(struct qr_sched_req *r)
-{
-    return r->n_live == 1 ? qr_sched_req_leader(r)->n_ids : r->req->n_prompt - 1;
-}
-
-// What a prompt that will not end in this step leaves of `left`: enough for prompts behind running[i] that
-// will, and a tile for the next waiting one, so that a long one does not hold back short ones; half of it at
-// most.
-static int32_t left_behind(const struct qr_sched *s, int32_t i, int32_t left)
-{
-    int32_t n = 0, half = left / 2;
-    for (int32_t k = i + 1; k < s->n_running; k++) {
-        const struct qr_sched_req *r = s->running[k];
-        for (int32_t j = 0; j < r->req->n_choices; j++) {
-            int32_t remaining = qr_seq_wanted(r, &r->seqs[j]) - r->seqs[j].n_computed;
-            if (remaining > 0 && r->seqs[j].n_granted == 0 && !generates(r, &r->seqs[j]) &&
-                n + remaining <= half)
-                n += remaining;
-        }
-    }
-    struct qr_sched_req *next = s->waiting.head;
-    if (!next || !has_room(s, next)) return n;
-    int32_t part = first_part(next) < CHUNK || n + first_part(next) <= half ? first_part(next) : CHUNK;
-    return n + part <= half ? n + part : n;
-}
-
-static void share_chunks(struct qr_sched *s, int32_t left, bool alone)
-{
-    int32_t kept = -1; // for those behind the first long prompt; -1: none came yet
-    for (int32_t i = 0; i < s->n_running; i++) {
-        struct qr_sched_req *r = s->running[i];
-        for (int32_t j = 0; j < r->req->n_choices && left > 0; j++) {
-            struct qr_seq *q = &r->seqs[j];
-            int32_t remaining = qr_seq_wanted(r, q) - q->n_computed;
-            if (q->n_granted > 0 || remaining <= 0 || generates(r, q)) continue;
-            if (remaining > left) {
-                if (kept < 0) kept = left_behind(s, i, left);
-                q->n_granted = chunk_of(q, remaining, left - kept, alone);
-            } else {
-                q->n_granted = remaining;
-                if (kept > 0) kept = kept > remaining ? kept - remaining : 0;
-            }
-            left -= q->n_granted;
-            alone &= q->n_granted == 0;
-        }
-    }
-}
-
-static void preempt(struct qr_sched *s, struct qr_sched_req *v, struct qr_sched_req *for_whom)
-{
-    int32_t n_tokens = 0;
-    for (int32_t i = 0; i < v->req->n_choices; i++) {
-        struct qr_seq *q = &v->seqs[i];
-        if (q->slot < 0) continue;
-        n_tokens += q->n_computed;
-        sched_order(s, QR_ORDER_CLOSE, v, q);
-        sched_release(s, q);
-    }
-    sched_unrun(s, v);
-    v->forked = false;
-    v->n_preemptions++;
-    v->state = QR_SCHED_WAITING;
-    qr_queue_insert(&s->waiting, v);
-    s->counts.n_preemptions++;
-    s->counts.n_preempted_tokens += (uint64_t)n_tokens;
-    s->preemptions[s->plan.n_preemptions++] = (struct qr_preemption){v, for_whom, n_tokens};
-}
 
 // How many of the wanted tokens the free blocks can take; a whole number of tiles where that leaves any.
 static int32_t fitting(const struct qr_sched *s, const struct qr_seq *q, int32_t n)
@@ -162,7 +19,7 @@ static int32_t fitting(const struct qr_sched *s, const struct qr_seq *q, int32_t
     return n > 0 ? n : 0;
 }
 
-static void grant(struct qr_sched *s, struct qr_sched_req *r, struct qr_seq *q)
+void sched_grant(struct qr_sched *s, struct qr_sched_req *r, struct qr_seq *q)
 {
     struct qr_grant *g = &s->grants[s->plan.n_grants++];
     int32_t to = q->n_computed + q->n_granted, n_prompt = r->req->n_prompt;
@@ -185,12 +42,12 @@ static bool secure(struct qr_sched *s, struct qr_sched_req *r, struct qr_seq *q)
         int32_t n = fitting(s, q, q->n_granted);
         if (n > 0) {
             q->n_granted = n;
-            grant(s, r, q);
+            sched_grant(s, r, q);
             return true;
         }
         struct qr_sched_req *victim = s->running[s->n_running - 1];
         if (victim == r) break;
-        preempt(s, victim, r);
+        sched_preempt(s, victim, r);
     }
     q->n_granted = 0;
     return false;
@@ -217,43 +74,13 @@ static void secure_first(struct qr_sched *s)
         struct qr_seq *q = &r->seqs[j];
         int32_t remaining = qr_seq_wanted(r, q) - q->n_computed;
         if (remaining <= 0) continue;
-        q->n_granted = chunk_of(q, remaining, s->budget, true);
+        q->n_granted = sched_chunk_of(q, remaining, s->budget, true);
         // A request alone always finds its blocks: qr_sched_req_fits refused it otherwise.
         bool ok = secure(s, r, q);
         QR_ASSERT(ok);
         return;
     }
     QR_ASSERT(!"a running request has nothing to compute");
-}
-
-// Admits waiting requests in their order while there is room.
-static void admit(struct qr_sched *s, int32_t left)
-{
-    for (struct qr_sched_req *r = s->waiting.head; r && left > 0; r = s->waiting.head) {
-        if (!has_room(s, r)) return;
-        int32_t first = first_part(r);
-        if (first > 0 && chunk_of(qr_sched_req_leader(r), first, left, s->plan.n_grants == 0) == 0) return;
-        sched_run(s, r);
-        for (int32_t j = 0; j < r->req->n_choices && left > 0; j++) {
-            struct qr_seq *q = &r->seqs[j];
-            int32_t remaining = qr_seq_wanted(r, q) - q->n_computed;
-            if (remaining <= 0) continue;
-            q->n_granted = chunk_of(q, remaining, left, s->plan.n_grants == 0);
-            if (q->n_granted == 0) break;
-            left -= q->n_granted;
-            grant(s, r, q);
-        }
-    }
-}
-
-static bool prompt_work(const struct qr_sched *s)
-{
-    for (int32_t i = 0; i < s->n_running; i++)
-        for (int32_t j = 0; j < s->running[i]->req->n_choices; j++) {
-            const struct qr_seq *q = &s->running[i]->seqs[j];
-            if (qr_seq_wanted(s->running[i], q) > q->n_computed && !generates(s->running[i], q)) return true;
-        }
-    return s->waiting.n > 0 && s->n_running_seqs + s->waiting.head->n_live <= s->conf.max_num_seqs;
 }
 
 static bool grants_prompt(const struct qr_sched *s)
@@ -278,13 +105,13 @@ const struct qr_plan *qr_sched_plan(struct qr_sched *s, uint64_t now_ns, int32_t
         if (s->grants[i].n_tokens > 0) s->grants[i].seq->n_granted = 0;
     s->plan.n_orders = s->plan.n_preemptions = s->plan.n_grants = 0;
     s->budget = budget;
-    bool prompts = prompt_work(s);
+    bool prompts = sched_prompt_work(s);
     int32_t kept =
-        prompts && s->n_steps_without_prompt >= PROMPT_WAIT_STEPS ? (budget < CHUNK ? budget : CHUNK) : 0;
-    int32_t n_rows = share_generating(s, budget - kept);
-    share_chunks(s, budget - n_rows, n_rows == 0 || kept > 0);
+        prompts && s->n_steps_without_prompt >= PROMPT_WAIT_STEPS ? (budget < SCHED_CHUNK ? budget : SCHED_CHUNK) : 0;
+    int32_t n_rows = sched_share_generating(s, budget - kept);
+    sched_share_chunks(s, budget - n_rows, n_rows == 0 || kept > 0);
     bool is_short = secure_running(s);
-    if (!is_short && s->plan.n_preemptions == 0) admit(s, budget - granted(s));
+    if (!is_short && s->plan.n_preemptions == 0) sched_admit(s, budget - granted(s));
     if (s->plan.n_grants == 0 && s->n_running > 0) secure_first(s);
     s->n_steps_without_prompt = !prompts || kept > 0 || grants_prompt(s) ? 0 : s->n_steps_without_prompt + 1;
     for (int32_t i = 0; i < s->plan.n_grants; i++)

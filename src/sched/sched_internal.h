@@ -1,4 +1,5 @@
-/* The scheduler's record, shared by sched.c (keeping) and plan.c (deciding).
+/* The scheduler's record, shared by sched.c (keeping) and plan.c, share.c, admit.c and
+ * preempt.c (deciding).
  *
  * Owns: nothing. Refuses to know: callers. Threads: the engine thread. Lifetime: qr_sched_new to
  * qr_sched_free. */
@@ -9,6 +10,9 @@
 #include "kv/table.h"
 #include "sched/queue.h"
 #include "sched/sched.h"
+
+// Prompt rows are computed in tiles of 16, so a chunk of another size wastes the rest of its last tile.
+#define SCHED_CHUNK 16
 
 struct sched_turn { // where the round of generating sequences stands
     int32_t priority, choice;
@@ -56,5 +60,36 @@ void sched_unrun(struct qr_sched *s,
                  struct qr_sched_req *r);                 // takes it out of running; slots are free already
 void sched_release(struct qr_sched *s, struct qr_seq *q); // blocks and slot
 void sched_fork(struct qr_sched *s, struct qr_sched_req *r); // when the leader's part is done
+
+// ==== share.c ====
+
+// Whether the sequence is past its prompt with one token to compute.
+bool sched_generates(const struct qr_sched_req *r, const struct qr_seq *q);
+// One token for every generating sequence; when they are more than cap, the next cap of the round. Returns
+// how many.
+int32_t sched_share_generating(struct qr_sched *s, int32_t cap);
+// The chunk for a sequence that has `remaining` tokens to compute, of `left` in the budget; `alone`: nothing
+// else is computed in this step.
+int32_t sched_chunk_of(const struct qr_seq *q, int32_t remaining, int32_t left, bool alone);
+void sched_share_chunks(struct qr_sched *s, int32_t left, bool alone);
+// Whether a prompt could use some of this step.
+bool sched_prompt_work(const struct qr_sched *s);
+
+// ==== admit.c ====
+
+bool sched_has_room(const struct qr_sched *s, const struct qr_sched_req *r);
+// Tokens that a waiting request can compute before its sequences part.
+int32_t sched_first_part(struct qr_sched_req *r);
+// Admits waiting requests in their order while there is room.
+void sched_admit(struct qr_sched *s, int32_t left);
+
+// ==== preempt.c ====
+
+void sched_preempt(struct qr_sched *s, struct qr_sched_req *v, struct qr_sched_req *for_whom);
+
+// ==== plan.c ====
+
+// Gives a sequence the blocks for its n_granted tokens, which the pool has, and notes the grant.
+void sched_grant(struct qr_sched *s, struct qr_sched_req *r, struct qr_seq *q);
 
 #endif

@@ -1,0 +1,59 @@
+/* Admission: which waiting request may run, and when. */
+#include "sched/sched_internal.h"
+
+// Blocks that running requests will still take to compute the tokens they know.
+static uint32_t outstanding(const struct qr_sched *s)
+{
+    uint32_t n = 0;
+    for (int32_t i = 0; i < s->n_running; i++) {
+        struct qr_sched_req *r = s->running[i];
+        if (!r->forked) {
+            uint32_t all = qr_sched_req_blocks(r, s->conf.block_size);
+            uint32_t has = (uint32_t)qr_kv_table_len(s->tables, qr_sched_req_leader(r)->slot);
+            n += all > has ? all - has : 0;
+            continue;
+        }
+        for (int32_t j = 0; j < r->req->n_choices; j++) {
+            const struct qr_seq *q = &r->seqs[j];
+            if (!q->done) n += qr_kv_table_need(s->tables, q->slot, q->n_computed, q->n_ids);
+        }
+    }
+    return n;
+}
+
+// Whether a waiting request would be admitted: a slot for each sequence, blocks for all tokens it knows
+// beside what running ones still need, and, unless it will be alone, one spare block a sequence, so that what
+// was just admitted is not preempted at once.
+bool sched_has_room(const struct qr_sched *s, const struct qr_sched_req *r)
+{
+    if (s->n_running_seqs + r->n_live > s->conf.max_num_seqs) return false;
+    uint32_t spare = s->n_running > 0 ? (uint32_t)(s->n_running_seqs + r->n_live) : 0;
+    uint32_t need = outstanding(s) + qr_sched_req_blocks(r, s->conf.block_size) + spare;
+    return need <= qr_kv_pool_n_free(s->pool);
+}
+
+// Tokens that a waiting request can compute before its sequences part.
+int32_t sched_first_part(struct qr_sched_req *r)
+{
+    return r->n_live == 1 ? qr_sched_req_leader(r)->n_ids : r->req->n_prompt - 1;
+}
+
+// Admits waiting requests in their order while there is room.
+void sched_admit(struct qr_sched *s, int32_t left)
+{
+    for (struct qr_sched_req *r = s->waiting.head; r && left > 0; r = s->waiting.head) {
+        if (!sched_has_room(s, r)) return;
+        int32_t first = sched_first_part(r);
+        if (first > 0 && sched_chunk_of(qr_sched_req_leader(r), first, left, s->plan.n_grants == 0) == 0) return;
+        sched_run(s, r);
+        for (int32_t j = 0; j < r->req->n_choices && left > 0; j++) {
+            struct qr_seq *q = &r->seqs[j];
+            int32_t remaining = qr_seq_wanted(r, q) - q->n_computed;
+            if (remaining <= 0) continue;
+            q->n_granted = sched_chunk_of(q, remaining, left, s->plan.n_grants == 0);
+            if (q->n_granted == 0) break;
+            left -= q->n_granted;
+            sched_grant(s, r, q);
+        }
+    }
+}
