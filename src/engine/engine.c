@@ -50,7 +50,8 @@ enum qr_status qr_engine_new(const struct qr_engine_conf *conf, struct qr_exec *
     e->resume_ids = qr_malloc(QR_MEM_SCHED, (size_t)conf->max_model_len * sizeof *e->resume_ids);
     if (!e->resume_ids || qr_sched_new(&e->sched_conf, &e->sched) != QR_OK ||
         qr_ring_new((size_t)conf->inbox_capacity, sizeof(struct engine_req *), &e->inbox) != QR_OK ||
-        qr_ring_new((size_t)conf->outbox_capacity, sizeof(struct qr_event), &e->outbox) != QR_OK) {
+        qr_ring_new((size_t)conf->outbox_capacity, sizeof(struct qr_event), &e->outbox) != QR_OK ||
+        engine_picture_new(e, &e->picture) != QR_OK) {
         qr_engine_free(&e);
         return qr_fail(err, QR_ENOMEM, "no memory for the engine's tables (%u blocks, %d sequences)",
                        info.n_blocks, conf->max_num_seqs);
@@ -87,6 +88,7 @@ void qr_engine_free(struct qr_engine **engine)
     qr_sched_free(&e->sched);
     qr_ring_free(&e->inbox);
     qr_ring_free(&e->outbox);
+    engine_picture_free(&e->picture);
     qr_free(e->resume_ids);
     pthread_mutex_destroy(&e->table_lock);
     pthread_mutex_destroy(&e->snapshot_lock);

@@ -1,8 +1,8 @@
 /* The engine: the loop that drains its inbox, schedules, executes and publishes.
  *
  * Owns: one thread, the scheduler and the block bookkeeping, every live request. Moves ids only: no bytes, no
- * I/O, no clock but the one it is given. Refuses to know: text, weights, HTTP. Threads: submit, cancel and
- * snapshot from any thread; poll and wait from one consumer; step only where no thread was started (tests,
+ * I/O, no clock but the one it is given. Refuses to know: text, weights, HTTP. Threads: submit, cancel,
+ * snapshot and inspect from any thread; poll and wait from one consumer; step only where no thread was started (tests,
  * simulation). Lifetime: _new, then _start or repeated _step, then _free. The executor must outlive it.
  *
  * A step is: drain inbox -> schedule -> execute -> publish. Cancelling takes effect within one step, in every
@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "core/exec.h"
+#include "core/inspect.h"
 #include "core/req.h"
 #include "core/snapshot.h"
 
@@ -74,5 +75,9 @@ void qr_engine_cancel(struct qr_engine *e, qr_req_id id, int32_t choice, int32_t
 bool qr_engine_poll(struct qr_engine *e, struct qr_event *out) QR_MUST_CHECK; // false: no event now
 void qr_engine_wait(struct qr_engine *e, int timeout_ms);                     // until there may be events
 void qr_engine_snapshot(struct qr_engine *e, struct qr_snapshot *out);        // cheap; as of the last step
+
+// A picture of the pool and of every live sequence, freed with qr_free. It is of the last step, or of now when
+// the engine is idle; the first one waits for the step that runs. NULL: no memory.
+struct qr_inspect *qr_engine_inspect(struct qr_engine *e);
 
 #endif

@@ -56,10 +56,19 @@ struct qr_engine {
     struct qr_snapshot snapshot;
     struct engine_counts counts;
 
+    struct engine_picture *picture;
+
     pthread_t thread;
     bool has_thread;
     atomic_bool stop;
 };
+
+// ==== picture.c ====
+
+enum qr_status engine_picture_new(const struct qr_engine *e, struct engine_picture **out) QR_MUST_CHECK;
+void engine_picture_free(struct engine_picture **p);
+// Takes a picture if somebody wanted one lately.
+void engine_picture_take(struct qr_engine *e);
 
 // Takes a request out of the table; nobody can cancel it any more.
 void engine_forget(struct qr_engine *e, struct engine_req *er);

@@ -3,6 +3,7 @@
 #include "engine/engine.h"
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/test.h"
 
 struct fake {
@@ -175,4 +176,54 @@ QR_TEST(engine_opens_a_resumed_sequence_with_all_its_tokens)
     assert_true(f.n_ids_at_open > 15); // prompt and what it had generated
     qr_engine_free(&e);
     qr_log_set_level(QR_LOG_INFO);
+}
+
+QR_TEST(engine_shows_blocks_and_tables_while_somebody_asks)
+{
+    struct fake f;
+    struct qr_clock_virtual clock;
+    struct qr_engine *e = open_engine(&f, &clock);
+    struct qr_inspect *p = qr_engine_inspect(e); // the first question: nothing was seen yet
+    assert_non_null(p);
+    assert_int_equal(p->n_seqs, 0);
+    qr_free(p);
+    qr_req_id a = submit(e, 20, 30), b = submit(e, 10, 30), c = submit(e, 5, 30);
+    assert_int_equal(qr_engine_step(e), QR_OK);
+    p = qr_engine_inspect(e);
+    assert_non_null(p);
+    assert_int_equal(p->n_seqs, 3); // two slots: a and b run, c waits
+    assert_int_equal(p->seqs[0].id, a);
+    assert_int_equal(p->seqs[0].n_computed, 20);
+    assert_int_equal(p->seqs[0].n_ids, 21);
+    assert_int_equal(p->seqs[0].n_blocks, 2);
+    assert_int_equal(p->seqs[1].id, b);
+    assert_int_equal(p->seqs[2].id, c);
+    assert_false(p->seqs[2].running);
+    assert_int_equal(p->seqs[2].n_blocks, 0);
+    assert_int_equal(p->n_states, 3);
+    uint32_t n_used = 0;
+    for (uint32_t i = 0; i < p->n_states; i++) n_used += p->states[i] == '1';
+    assert_int_equal(n_used, 3);
+    for (uint32_t i = 0; i < p->n_tables; i++) assert_int_equal(p->states[p->tables[i]], '1');
+    assert_int_equal(p->snapshot.n_requests, 3);
+    qr_free(p);
+    qr_engine_free(&e);
+}
+
+QR_TEST(engine_shows_itself_to_another_thread_when_idle)
+{
+    struct fake f;
+    struct qr_engine *e = NULL;
+    f = (struct fake){.face = {&fake_ops}};
+    struct qr_engine_conf c = {2, 32, 96, 8, 64, qr_clock_wall(), true};
+    assert_int_equal(qr_engine_new(&c, &f.face, &e, NULL), QR_OK);
+    assert_int_equal(qr_engine_start(e), QR_OK);
+    for (int i = 0; i < 3; i++) {
+        struct qr_inspect *p = qr_engine_inspect(e);
+        assert_non_null(p);
+        assert_true(p->now_ns > 0);
+        assert_int_equal(p->n_seqs, 0);
+        qr_free(p);
+    }
+    qr_engine_free(&e);
 }

@@ -218,6 +218,7 @@ enum qr_status qr_engine_step(struct qr_engine *e)
         if (e->conf.check_every_step) qr_sched_check(e->sched);
         if (batch) execute(e, plan, batch);
     }
+    engine_picture_take(e);
     if (!any) return QR_AGAIN;
     if (e->conf.check_every_step) qr_sched_check(e->sched);
     engine_update_snapshot(e);

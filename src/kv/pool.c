@@ -126,6 +126,19 @@ uint32_t qr_kv_pool_n_cached(const struct qr_kv_pool *p)
     return p->n_cached;
 }
 
+uint32_t qr_kv_pool_n_touched(const struct qr_kv_pool *p)
+{
+    return p->n_touched;
+}
+
+char qr_kv_pool_state(const struct qr_kv_pool *p, qr_block_id id)
+{
+    QR_ASSERT(id < p->n_touched);
+    const struct block *b = &p->blocks[id];
+    if (b->refs == 0) return b->cached ? 'c' : '-';
+    return b->refs <= 9 ? (char)('0' + b->refs) : '+';
+}
+
 uint64_t qr_kv_pool_ref_sum(const struct qr_kv_pool *p)
 {
     uint64_t sum = 0;

@@ -44,6 +44,10 @@ uint32_t qr_kv_pool_n_blocks(const struct qr_kv_pool *pool);
 uint32_t qr_kv_pool_n_free(const struct qr_kv_pool *pool);   // cached and fresh ones included
 uint32_t qr_kv_pool_n_cached(const struct qr_kv_pool *pool); // free and findable
 
+uint32_t qr_kv_pool_n_touched(const struct qr_kv_pool *pool); // blocks from here on were never used
+// What a touched block is, as core/inspect.h spells it.
+char qr_kv_pool_state(const struct qr_kv_pool *pool, qr_block_id id);
+
 void qr_kv_pool_check(const struct qr_kv_pool *pool);       // K1, K2; aborts
 uint64_t qr_kv_pool_ref_sum(const struct qr_kv_pool *pool); // over all blocks, for K3
 void qr_kv_pool_dump(const struct qr_kv_pool *pool, FILE *f);

@@ -212,6 +212,11 @@ void qr_lib_snapshot(struct qr_lib *lib, struct qr_snapshot *out)
     qr_engine_snapshot(lib->engine, out);
 }
 
+struct qr_inspect *qr_lib_inspect(struct qr_lib *lib)
+{
+    return qr_engine_inspect(lib->engine);
+}
+
 uint64_t qr_lib_kv_resident_bytes(struct qr_lib *lib)
 {
     return qr_exec_local_kv_bytes(lib->exec);

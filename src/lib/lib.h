@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "core/req.h"
 #include "core/exec.h"
+#include "core/inspect.h"
 #include "core/snapshot.h"
 #include "model/model.h"
 #include "text/text.h"
@@ -98,6 +99,8 @@ struct qr_gen_event {
 // The next event, waiting at most timeout_ms (-1: for ever). QR_AGAIN: none in time. QR_ECANCELED: closing.
 enum qr_status qr_lib_next(struct qr_lib *lib, struct qr_gen_event *out, int timeout_ms) QR_MUST_CHECK;
 void qr_lib_snapshot(struct qr_lib *lib, struct qr_snapshot *out);
+// A picture of blocks and sequences (core/inspect.h), freed with qr_free. NULL: no memory.
+struct qr_inspect *qr_lib_inspect(struct qr_lib *lib);
 uint64_t qr_lib_kv_resident_bytes(struct qr_lib *lib);
 
 #endif

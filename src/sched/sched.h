@@ -23,6 +23,7 @@
 
 #include "base/status.h"
 #include "core/batch.h"
+#include "core/inspect.h"
 #include "core/snapshot.h"
 #include "sched/request.h"
 
@@ -76,6 +77,8 @@ int32_t qr_sched_end(struct qr_sched *s, struct qr_sched_req *r, int32_t choice)
 
 // Fills what the scheduler knows of a snapshot: gauges and block counters.
 void qr_sched_snapshot(const struct qr_sched *s, struct qr_snapshot *out);
+// Fills a picture as far as its arrays reach: running sequences in serving order, then waiting ones.
+void qr_sched_inspect(const struct qr_sched *s, struct qr_inspect *out);
 void qr_sched_check(const struct qr_sched *s); // K1-K3, S1-S4; aborts
 void qr_sched_dump(const struct qr_sched *s, FILE *f);
 

@@ -1,4 +1,5 @@
 """/metrics: vLLM's names and meanings."""
+import threading
 import time
 
 COUNTERS = ["prompt_tokens", "generation_tokens", "num_preemptions", "prefix_cache_queries", "prefix_cache_hits", "prompt_tokens_cached",
@@ -105,3 +106,29 @@ def test_load_shows_in_gauges(start):
     for sock in socks:
         sock.close()
     s.idle()
+
+
+def test_debug_kv_shows_every_block_and_table(start):
+    s = start("--num-kv-blocks", "64", "--max-num-seqs", "2")
+    assert s.kv()["sequences"] == []
+    done = []
+    threads = [threading.Thread(target=lambda n=n: done.append(s.complete(list(range(10, 10 + n)), max_tokens=400, ignore_eos=True)))
+               for n in (40, 20, 30)]
+    for t in threads:
+        t.start()
+    while True:  # until one of three waits for the two slots
+        assert any(t.is_alive() for t in threads), "never seen"
+        kv = s.kv()
+        states = [q["state"] for q in kv["sequences"]]
+        if states == ["running", "running", "waiting"]:
+            break
+    running = kv["sequences"][:2]
+    used = {i for i, c in enumerate(kv["states"]) if c.isdigit()}
+    tables = [b for q in running for b in q["blocks"]]
+    assert len(tables) == len(set(tables)) and set(tables) == used and kv["blocks_used"] == len(used)
+    for q in running:
+        assert len(q["blocks"]) * kv["block_size"] >= q["computed_tokens"] > 0 and q["age_s"] > 0
+    assert kv["sequences"][2]["blocks"] == [] and kv["sequences"][2]["computed_tokens"] == 0
+    for t in threads:
+        t.join()
+    assert len(done) == 3 and s.kv()["sequences"] == []
