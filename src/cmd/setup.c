@@ -111,6 +111,9 @@ static enum qr_status check_ranges(const struct qr_conf *c, struct qr_error *err
     if (c->block_size % 16)
         return qr_fail_param(err, QR_EINVAL, "block-size",
                              "--block-size: expected a multiple of 16, got %lld", (long long)c->block_size);
+    if (!(c->kv_idle_release >= 0 && c->kv_idle_release <= 1e9))
+        return qr_fail_param(err, QR_EINVAL, "kv-idle-release",
+                             "--kv-idle-release: expected 0 to 1e9 seconds, got %g", c->kv_idle_release);
     if (!(c->gpu_memory_utilization > 0 && c->gpu_memory_utilization <= 1))
         return qr_fail_param(err, QR_EINVAL, "gpu-memory-utilization",
                              "--gpu-memory-utilization: expected above 0, up to 1, got %g",
@@ -164,6 +167,7 @@ enum qr_status cmd_setup_init(struct cmd_setup *s, const struct qr_conf *c, stru
     s->lib.kv_bytes = c->kv_cache_memory_bytes;
     s->lib.n_blocks = (uint32_t)c->num_gpu_blocks_override;
     s->lib.memory_share = c->gpu_memory_utilization;
+    s->lib.kv_idle_release_ns = (uint64_t)(c->kv_idle_release * 1e9);
     s->lib.check_every_step = strcmp(c->check, "step") == 0;
     s->lib.progress = cmd_progress;
     return QR_OK;

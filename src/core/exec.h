@@ -63,6 +63,8 @@ struct qr_exec_ops {
     // Starts a step. The batch stays untouched until wait. One ticket at a time for now.
     enum qr_status (*submit)(struct qr_exec *x, const struct qr_batch *batch, qr_ticket *out);
     enum qr_status (*wait)(struct qr_exec *x, qr_ticket t, struct qr_exec_result *out);
+    // No block holds anything any more: their memory goes back to the system, until they are written again.
+    void (*trim)(struct qr_exec *x);
     void (*close)(struct qr_exec *x); // frees it
 };
 

@@ -101,7 +101,7 @@ static void *run(void *arg)
     struct qr_engine *e = arg;
     while (!atomic_load(&e->stop)) {
         // A cancel that finds no sleeper concerns a request, and with a request there is something to do.
-        if (qr_engine_step(e) == QR_AGAIN) qr_ring_wait(e->inbox, -1);
+        if (qr_engine_step(e) == QR_AGAIN) qr_ring_wait(e->inbox, engine_rest_ms(e));
     }
     return NULL;
 }

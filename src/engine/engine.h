@@ -29,6 +29,7 @@ struct qr_engine_conf {
     int32_t inbox_capacity;         // requests not yet drained; full = QR_AGAIN
     int32_t outbox_capacity;        // events not yet read
     struct qr_clock *clock;
+    uint64_t kv_idle_release_ns; // idle for so long, the pool's memory is given back; 0: never
     bool check_every_step; // invariants K and S after each step (tests, --check=step)
 };
 

@@ -57,6 +57,8 @@ struct qr_engine {
     struct engine_counts counts;
 
     struct engine_picture *picture;
+    uint64_t idle_since_ns; // 0: not known to be idle
+    bool trimmed;           // since the last work
 
     pthread_t thread;
     bool has_thread;
@@ -69,6 +71,13 @@ enum qr_status engine_picture_new(const struct qr_engine *e, struct engine_pictu
 void engine_picture_free(struct engine_picture **p);
 // Takes a picture if somebody wanted one lately.
 void engine_picture_take(struct qr_engine *e);
+
+// ==== rest.c ====
+
+// Nothing to do: gives memory back once it is time.
+void engine_rest(struct qr_engine *e);
+// How long to sleep until the next look, in ms; -1: until somebody wakes us.
+int engine_rest_ms(const struct qr_engine *e);
 
 // Takes a request out of the table; nobody can cancel it any more.
 void engine_forget(struct qr_engine *e, struct engine_req *er);

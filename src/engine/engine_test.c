@@ -9,7 +9,7 @@
 struct fake {
     struct qr_exec face;
     struct qr_out_row rows[8];
-    int32_t n_rows, n_open, n_ids_at_open;
+    int32_t n_rows, n_open, n_ids_at_open, n_trims;
 };
 
 static void fake_info(struct qr_exec *x, struct qr_exec_info *out)
@@ -63,15 +63,32 @@ static void fake_close(struct qr_exec *x)
 {
 }
 
-static const struct qr_exec_ops fake_ops = {fake_info,   fake_open, fake_seq_close,
-                                            fake_submit, fake_wait, fake_close};
+static void fake_trim(struct qr_exec *x)
+{
+    ((struct fake *)x)->n_trims++;
+}
+
+static const struct qr_exec_ops fake_ops = {.info = fake_info,
+                                            .seq_open = fake_open,
+                                            .seq_close = fake_seq_close,
+                                            .submit = fake_submit,
+                                            .wait = fake_wait,
+                                            .trim = fake_trim,
+                                            .close = fake_close};
 
 static struct qr_engine *open_engine(struct fake *f, struct qr_clock_virtual *clock)
 {
     struct qr_engine *e = NULL;
     *f = (struct fake){.face = {&fake_ops}};
     qr_clock_virtual_init(clock);
-    struct qr_engine_conf c = {2, 32, 96, 8, 64, &clock->face, true};
+    struct qr_engine_conf c = {.max_num_seqs = 2,
+                               .max_num_batched_tokens = 32,
+                               .max_model_len = 96,
+                               .inbox_capacity = 8,
+                               .outbox_capacity = 64,
+                               .clock = &clock->face,
+                               .kv_idle_release_ns = 5000,
+                               .check_every_step = true};
     assert_int_equal(qr_engine_new(&c, &f->face, &e, NULL), QR_OK);
     return e;
 }
@@ -215,7 +232,13 @@ QR_TEST(engine_shows_itself_to_another_thread_when_idle)
     struct fake f;
     struct qr_engine *e = NULL;
     f = (struct fake){.face = {&fake_ops}};
-    struct qr_engine_conf c = {2, 32, 96, 8, 64, qr_clock_wall(), true};
+    struct qr_engine_conf c = {.max_num_seqs = 2,
+                               .max_num_batched_tokens = 32,
+                               .max_model_len = 96,
+                               .inbox_capacity = 8,
+                               .outbox_capacity = 64,
+                               .clock = qr_clock_wall(),
+                               .check_every_step = true};
     assert_int_equal(qr_engine_new(&c, &f.face, &e, NULL), QR_OK);
     assert_int_equal(qr_engine_start(e), QR_OK);
     for (int i = 0; i < 3; i++) {
@@ -224,6 +247,33 @@ QR_TEST(engine_shows_itself_to_another_thread_when_idle)
         assert_true(p->now_ns > 0);
         assert_int_equal(p->n_seqs, 0);
         qr_free(p);
+    }
+    qr_engine_free(&e);
+}
+
+QR_TEST(engine_gives_the_pool_back_when_it_was_idle_for_long)
+{
+    struct fake f;
+    struct qr_clock_virtual clock;
+    struct qr_engine *e = open_engine(&f, &clock);
+    struct qr_snapshot s;
+    for (int round = 1; round <= 2; round++) {
+        submit(e, 20, 1);
+        assert_int_equal(qr_engine_step(e), QR_OK);
+        (void)next(e);
+        (void)next(e);
+        assert_int_equal(qr_engine_step(e), QR_AGAIN); // from here on it is idle
+        clock.ns += 4000;
+        assert_int_equal(qr_engine_step(e), QR_AGAIN);
+        assert_int_equal(f.n_trims, round - 1);
+        clock.ns += 2000;
+        assert_int_equal(qr_engine_step(e), QR_AGAIN);
+        assert_int_equal(f.n_trims, round);
+        clock.ns += 60000;
+        assert_int_equal(qr_engine_step(e), QR_AGAIN); // once is enough
+        assert_int_equal(f.n_trims, round);
+        qr_engine_snapshot(e, &s);
+        assert_int_equal(s.n_blocks_free, s.n_blocks);
     }
     qr_engine_free(&e);
 }

@@ -219,7 +219,12 @@ enum qr_status qr_engine_step(struct qr_engine *e)
         if (batch) execute(e, plan, batch);
     }
     engine_picture_take(e);
-    if (!any) return QR_AGAIN;
+    if (!any) {
+        engine_rest(e);
+        return QR_AGAIN;
+    }
+    e->idle_since_ns = 0;
+    e->trimmed = false;
     if (e->conf.check_every_step) qr_sched_check(e->sched);
     engine_update_snapshot(e);
     if (e->published) qr_ring_wake(e->outbox);

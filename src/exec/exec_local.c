@@ -154,6 +154,11 @@ static enum qr_status local_wait(struct qr_exec *x, qr_ticket t, struct qr_exec_
     return QR_OK;
 }
 
+static void local_trim(struct qr_exec *x)
+{
+    kvmem_trim(&local_of(x)->kv);
+}
+
 static void local_close(struct qr_exec *x)
 {
     struct exec_local *l = local_of(x);
@@ -176,6 +181,7 @@ static const struct qr_exec_ops local_ops = {
     .seq_close = local_seq_close,
     .submit = local_submit,
     .wait = local_wait,
+    .trim = local_trim,
     .close = local_close,
 };
 

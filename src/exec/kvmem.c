@@ -37,6 +37,18 @@ void kvmem_touch(struct kvmem *m, uint32_t block)
     }
 }
 
+void kvmem_trim(struct kvmem *m)
+{
+    size_t bytes = (size_t)m->n_blocks * m->block_bytes, n_extents = bytes / KVMEM_EXTENT + 1;
+    for (size_t e = 0; e < n_extents; e++) {
+        if (!m->touched[e]) continue;
+        m->touched[e] = 0;
+        size_t at = e * KVMEM_EXTENT, n = bytes - at < KVMEM_EXTENT ? bytes - at : KVMEM_EXTENT;
+        qr_pages_release(m->base + at, (n + 4095) & ~(size_t)4095);
+        atomic_fetch_sub_explicit(&m->n_resident, 1, memory_order_relaxed);
+    }
+}
+
 void kvmem_copy(struct kvmem *m, const struct qr_batch_copy *copy)
 {
     QR_ASSERT(copy->src < m->n_blocks && copy->dst < m->n_blocks);

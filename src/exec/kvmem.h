@@ -26,6 +26,8 @@ enum qr_status kvmem_init(struct kvmem *m, uint32_t n_blocks, size_t block_bytes
 void kvmem_fini(struct kvmem *m);
 // Says that a block is about to be written.
 void kvmem_touch(struct kvmem *m, uint32_t block);
+// Gives all extents back to the system. No block holds anything that will be read again.
+void kvmem_trim(struct kvmem *m);
 void kvmem_copy(struct kvmem *m, const struct qr_batch_copy *copy);
 uint64_t kvmem_resident_bytes(const struct kvmem *m);
 

@@ -34,6 +34,23 @@ QR_TEST(kvmem_counts_extents_once)
     kvmem_fini(&m);
 }
 
+QR_TEST(kvmem_trims_to_nothing_and_grows_again)
+{
+    struct kvmem m;
+    assert_int_equal(kvmem_init(&m, 100, 300 * 1024), QR_OK);
+    for (int round = 0; round < 2; round++) {
+        kvmem_touch(&m, 0);
+        kvmem_touch(&m, 99);
+        assert_int_equal(m.base[99 * 300 * 1024], 0);
+        memset(m.base, 1, 300 * 1024);
+        memset(m.base + 99 * 300 * 1024, 1, 300 * 1024);
+        assert_true(kvmem_resident_bytes(&m) >= 2 * KVMEM_EXTENT);
+        kvmem_trim(&m);
+        assert_int_equal(kvmem_resident_bytes(&m), 0);
+    }
+    kvmem_fini(&m);
+}
+
 QR_TEST(kvmem_refuses_what_cannot_be_addressed)
 {
     struct kvmem m;

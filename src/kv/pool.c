@@ -99,6 +99,13 @@ void qr_kv_pool_unref(struct qr_kv_pool *p, qr_block_id id)
     list_insert_after(p, b->cached ? p->blocks[head].prev : head, id);
 }
 
+void qr_kv_pool_reset(struct qr_kv_pool *p)
+{
+    QR_ASSERT(p->n_free == p->n_blocks);
+    p->n_touched = p->n_cached = 0;
+    p->blocks[p->n_blocks] = (struct block){.prev = p->n_blocks, .next = p->n_blocks};
+}
+
 uint32_t qr_kv_pool_refs(const struct qr_kv_pool *p, qr_block_id id)
 {
     QR_ASSERT(id < p->n_blocks);

@@ -40,6 +40,9 @@ uint32_t qr_kv_pool_refs(const struct qr_kv_pool *pool, qr_block_id id);
 // Marks a block in use as findable by its contents (or not): decides where it waits when it is free.
 void qr_kv_pool_set_cached(struct qr_kv_pool *pool, qr_block_id id, bool cached);
 
+// Makes every block as if it was never used. None has a reference.
+void qr_kv_pool_reset(struct qr_kv_pool *pool);
+
 uint32_t qr_kv_pool_n_blocks(const struct qr_kv_pool *pool);
 uint32_t qr_kv_pool_n_free(const struct qr_kv_pool *pool);   // cached and fresh ones included
 uint32_t qr_kv_pool_n_cached(const struct qr_kv_pool *pool); // free and findable

@@ -102,6 +102,7 @@ static enum qr_status start_engine(struct qr_lib *lib, const struct qr_lib_conf 
                                 .inbox_capacity = LIB_INBOX,
                                 .outbox_capacity = LIB_OUTBOX,
                                 .clock = qr_clock_wall(),
+                                .kv_idle_release_ns = conf->kv_idle_release_ns,
                                 .check_every_step = conf->check_every_step};
     if ((st = qr_engine_new(&ec, lib->exec, &lib->engine, err)) != QR_OK) return st;
     return qr_engine_start(lib->engine) == QR_OK

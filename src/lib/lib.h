@@ -34,6 +34,7 @@ struct qr_lib_conf {
     const int *cpus;
     int n_cpus; // pinning; NULL: none
     enum qr_activations activations;
+    uint64_t kv_idle_release_ns; // 0: never
     bool check_every_step;
     qr_progress_fn *progress;
     void *progress_arg;

@@ -75,6 +75,13 @@ bool qr_sched_idle(const struct qr_sched *s)
     return s->n_running == 0 && s->waiting.n == 0;
 }
 
+bool qr_sched_trim(struct qr_sched *s)
+{
+    if (!qr_sched_idle(s) || qr_kv_pool_n_free(s->pool) < qr_kv_pool_n_blocks(s->pool)) return false;
+    qr_kv_pool_reset(s->pool);
+    return true;
+}
+
 void sched_order(struct qr_sched *s, enum qr_order_kind kind, struct qr_sched_req *r, struct qr_seq *q)
 {
     QR_ASSERT(s->plan.n_orders < 2 * s->conf.max_num_seqs);

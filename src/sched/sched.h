@@ -36,6 +36,10 @@ void qr_sched_free(struct qr_sched **s);
 void qr_sched_add(struct qr_sched *s, struct qr_sched_req *r);
 bool qr_sched_idle(const struct qr_sched *s); // nothing waits and nothing runs
 
+// Forgets what every block holds; false, and nothing is done, unless the scheduler is idle and no block is in
+// use. The caller may then trim the executor.
+bool qr_sched_trim(struct qr_sched *s);
+
 enum qr_order_kind { QR_ORDER_CLOSE, QR_ORDER_OPEN };
 struct qr_order { // about a slot of the executor
     enum qr_order_kind kind;

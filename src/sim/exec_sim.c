@@ -229,6 +229,15 @@ static enum qr_status sim_wait(struct qr_exec *x, qr_ticket t, struct qr_exec_re
     return QR_OK;
 }
 
+// What was written is gone: a read of it is caught.
+static void sim_trim(struct qr_exec *x)
+{
+    struct exec_sim *e = sim_of(x);
+    if (!e->shadow) return;
+    memset(e->shadow, 0, (size_t)e->conf.n_blocks * (size_t)e->conf.block_size * sizeof *e->shadow);
+    memset(e->writers, 0, e->conf.n_blocks * sizeof *e->writers);
+}
+
 static void sim_close(struct qr_exec *x)
 {
     struct exec_sim *e = sim_of(x);
@@ -241,8 +250,13 @@ static void sim_close(struct qr_exec *x)
     qr_free(e);
 }
 
-static const struct qr_exec_ops sim_ops = {sim_info,   sim_seq_open, sim_seq_close,
-                                           sim_submit, sim_wait,     sim_close};
+static const struct qr_exec_ops sim_ops = {.info = sim_info,
+                                           .seq_open = sim_seq_open,
+                                           .seq_close = sim_seq_close,
+                                           .submit = sim_submit,
+                                           .wait = sim_wait,
+                                           .trim = sim_trim,
+                                           .close = sim_close};
 
 enum qr_status qr_exec_sim_new(const struct qr_exec_sim_conf *conf, struct qr_exec **out,
                                struct qr_error *err)

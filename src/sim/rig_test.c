@@ -57,8 +57,18 @@ static void spy_close(struct qr_exec *x)
     spy_of(x)->inner->ops->close(spy_of(x)->inner);
 }
 
-static const struct qr_exec_ops spy_ops = {spy_info,   spy_seq_open, spy_seq_close,
-                                           spy_submit, spy_wait,     spy_close};
+static void spy_trim(struct qr_exec *x)
+{
+    spy_of(x)->inner->ops->trim(spy_of(x)->inner);
+}
+
+static const struct qr_exec_ops spy_ops = {.info = spy_info,
+                                           .seq_open = spy_seq_open,
+                                           .seq_close = spy_seq_close,
+                                           .submit = spy_submit,
+                                           .wait = spy_wait,
+                                           .trim = spy_trim,
+                                           .close = spy_close};
 
 void sim_rig_open(struct rig *r, const struct rig_conf *conf)
 {

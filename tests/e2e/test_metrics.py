@@ -132,3 +132,16 @@ def test_debug_kv_shows_every_block_and_table(start):
     for t in threads:
         t.join()
     assert len(done) == 3 and s.kv()["sequences"] == []
+
+
+def test_an_idle_server_gives_its_pool_back(start):
+    s = start("--kv-idle-release", "0.2")
+    s.complete(list(range(10, 210)), max_tokens=4, ignore_eos=True)
+    assert s.kv()["steps"] > 0
+    for _ in range(200):  # the deadline of a wait, not the wait itself
+        if s.kv()["resident_bytes"] == 0:
+            break
+        time.sleep(0.05)
+    assert s.kv()["resident_bytes"] == 0
+    again = s.complete(list(range(10, 210)), max_tokens=4, ignore_eos=True)
+    assert again["usage"]["completion_tokens"] == 4 and s.kv()["resident_bytes"] > 0
