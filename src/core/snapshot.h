@@ -9,6 +9,15 @@
 
 #define QR_STEP_SIZES 16
 
+// Where the pool's slots are, by what becomes of them (Kwon et al., 2023, 3.1). They sum up to the pool.
+struct qr_kv_slots {
+    uint64_t used;     // hold a token; one that several sequences share counts once
+    uint64_t reserved; // will hold one, if the sequence becomes as long as it may (max_tokens)
+    uint64_t internal; // never will: behind the end of any sequence
+    uint64_t external; // between or behind reservations, of no use to who waits
+    uint64_t free;
+};
+
 struct qr_snapshot {
     // gauges
     int32_t n_running, n_waiting; // requests
@@ -16,10 +25,13 @@ struct qr_snapshot {
     int32_t block_size;
     uint64_t block_bytes;
     uint64_t slots_allocated, slots_filled; // of live sequences now, in tokens
+    struct qr_kv_slots kv_slots;            // now
     // counters
     uint64_t n_steps, n_step_tokens, step_ns;
     uint64_t n_steps_of[QR_STEP_SIZES];   // steps of at most 2^i tokens, and more than 2^(i-1); the last: all
                                           // larger ones
+    uint64_t n_step_seqs;                   // sum over steps: sequences in the batch
+    struct qr_kv_slots kv_slots_sum;        // sums over steps
     uint64_t waste_slots, waste_of_slots; // sums over steps: allocated - filled, and allocated (DESIGN 3)
     uint64_t n_preemptions, n_preempted_tokens;
     uint64_t n_prompt_tokens; // computed for the first time

@@ -44,7 +44,10 @@ enum qr_status qr_engine_new(const struct qr_engine_conf *conf, struct qr_exec *
                                            .max_model_len = conf->max_model_len,
                                            .max_num_batched_tokens = conf->max_num_batched_tokens,
                                            .block_size = info.block_size,
-                                           .n_blocks = info.n_blocks};
+                                           .n_blocks = info.n_blocks,
+                                           .layout = conf->layout,
+                                           .page_blocks = conf->page_blocks,
+                                           .batching = conf->batching};
     pthread_mutex_init(&e->table_lock, NULL);
     pthread_mutex_init(&e->snapshot_lock, NULL);
     e->resume_ids = qr_malloc(QR_MEM_SCHED, (size_t)conf->max_model_len * sizeof *e->resume_ids);
@@ -94,6 +97,11 @@ void qr_engine_free(struct qr_engine **engine)
     pthread_mutex_destroy(&e->snapshot_lock);
     qr_free(e);
     *engine = NULL;
+}
+
+void qr_engine_check(const struct qr_engine *e)
+{
+    qr_sched_check(e->sched);
 }
 
 static void *run(void *arg)

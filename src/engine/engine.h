@@ -19,6 +19,7 @@
 #include "core/inspect.h"
 #include "core/req.h"
 #include "core/snapshot.h"
+#include "sched/request.h"
 
 struct qr_engine;
 
@@ -31,6 +32,9 @@ struct qr_engine_conf {
     struct qr_clock *clock;
     uint64_t kv_idle_release_ns; // idle for so long, the pool's memory is given back; 0: never
     bool check_every_step; // invariants K and S after each step (tests, --check=step)
+    enum qr_kv_layout_kind layout;
+    uint32_t page_blocks; // of QR_KV_VIRTUAL; 0 is 1
+    enum qr_batching batching;
 };
 
 enum qr_event_kind { QR_EVENT_TOKEN, QR_EVENT_PROMPT, QR_EVENT_FINISH };
@@ -75,6 +79,7 @@ void qr_engine_cancel(struct qr_engine *e, qr_req_id id, int32_t choice, int32_t
 
 bool qr_engine_poll(struct qr_engine *e, struct qr_event *out) QR_MUST_CHECK; // false: no event now
 void qr_engine_wait(struct qr_engine *e, int timeout_ms);                     // until there may be events
+void qr_engine_check(const struct qr_engine *e); // every invariant, between two steps by hand; aborts
 void qr_engine_snapshot(struct qr_engine *e, struct qr_snapshot *out);        // cheap; as of the last step
 
 // A picture of the pool and of every live sequence, freed with qr_free. It is of the last step, or of now when

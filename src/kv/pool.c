@@ -81,6 +81,19 @@ qr_block_id qr_kv_pool_take(struct qr_kv_pool *p, bool *evicted)
     return id;
 }
 
+void qr_kv_pool_take_id(struct qr_kv_pool *p, qr_block_id id)
+{
+    QR_ASSERT(id < p->n_blocks);
+    for (; p->n_touched <= id; p->n_touched++) {
+        p->blocks[p->n_touched] = (struct block){0};
+        p->n_free--; // it moves from the fresh ones to the list
+        list_insert_after(p, p->n_blocks, p->n_touched);
+    }
+    QR_ASSERT(p->blocks[id].refs == 0 && !p->blocks[id].cached);
+    list_remove(p, id);
+    p->blocks[id].refs = 1;
+}
+
 void qr_kv_pool_ref(struct qr_kv_pool *p, qr_block_id id)
 {
     QR_ASSERT(id < p->n_touched);

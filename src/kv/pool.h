@@ -32,6 +32,8 @@ void qr_kv_pool_free(struct qr_kv_pool **pool);
 // A block with one reference, or QR_BLOCK_NONE when none is free. *evicted says that the block was cached: it
 // is not any more, and whoever could find it must forget it.
 qr_block_id qr_kv_pool_take(struct qr_kv_pool *pool, bool *evicted) QR_MUST_CHECK;
+// This very block, free and plain, with one reference: for layouts that choose ids themselves.
+void qr_kv_pool_take_id(struct qr_kv_pool *pool, qr_block_id id);
 // One more reference; a cached free block leaves the free list.
 void qr_kv_pool_ref(struct qr_kv_pool *pool, qr_block_id id);
 // One reference fewer; the last one puts the block on the free list.

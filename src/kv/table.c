@@ -7,6 +7,7 @@
 
 struct qr_kv_tables {
     struct qr_kv_pool *pool;
+    struct qr_kv_layout *layout; // NULL: paged
     struct qr_kv_tables_conf conf;
     int32_t *lens;    // (n_tables)
     qr_block_id *ids; // (n_tables, n_blocks_max), untouched beyond lens
@@ -22,7 +23,14 @@ enum qr_status qr_kv_tables_new(struct qr_kv_pool *pool, const struct qr_kv_tabl
     t->conf = *conf;
     t->lens = qr_calloc(QR_MEM_SCHED, (size_t)conf->n_tables, sizeof *t->lens);
     t->ids = qr_malloc(QR_MEM_SCHED, (size_t)conf->n_tables * (size_t)conf->n_blocks_max * sizeof *t->ids);
-    if (!t->lens || !t->ids) {
+    struct qr_kv_layout_conf lc = {.kind = conf->layout,
+                                   .n_tables = conf->n_tables,
+                                   .block_size = conf->block_size,
+                                   .max_len = conf->max_len,
+                                   .n_blocks = qr_kv_pool_n_blocks(pool),
+                                   .page_blocks = conf->page_blocks ? conf->page_blocks : 1};
+    if (!t->lens || !t->ids ||
+        (conf->layout != QR_KV_PAGED && qr_kv_layout_new(pool, &lc, &t->layout) != QR_OK)) {
         qr_kv_tables_free(&t);
         return QR_ENOMEM;
     }
@@ -35,6 +43,7 @@ void qr_kv_tables_free(struct qr_kv_tables **tables)
     struct qr_kv_tables *t = *tables;
     if (!t) return;
     for (int32_t i = 0; t->lens && i < t->conf.n_tables; i++) qr_kv_table_drop(t, i);
+    if (t->layout) t->layout->ops->free(t->layout);
     qr_free(t->lens);
     qr_free(t->ids);
     qr_free(t);
@@ -58,6 +67,35 @@ const qr_block_id *qr_kv_table_ids(const struct qr_kv_tables *t, int32_t i_table
     return row(t, i_table);
 }
 
+bool qr_kv_tables_room(const struct qr_kv_tables *t, const struct qr_kv_want *want, uint32_t n_seqs,
+                       uint32_t n_outstanding, uint32_t n_spare)
+{
+    QR_ASSERT(t->layout);
+    return t->layout->ops->room(t->layout, want, n_seqs, n_outstanding, n_spare);
+}
+
+void qr_kv_table_admit(struct qr_kv_tables *t, int32_t i_table, const struct qr_kv_want *want)
+{
+    QR_ASSERT(qr_kv_table_len(t, i_table) == 0);
+    if (t->layout) t->layout->ops->admit(t->layout, i_table, want);
+}
+
+uint32_t qr_kv_tables_n_free(const struct qr_kv_tables *t)
+{
+    return t->layout ? t->layout->ops->n_free(t->layout) : qr_kv_pool_n_free(t->pool);
+}
+
+bool qr_kv_tables_share(const struct qr_kv_tables *t)
+{
+    return !t->layout;
+}
+
+struct qr_kv_held qr_kv_table_held(const struct qr_kv_tables *t, int32_t i_table)
+{
+    if (t->layout) return t->layout->ops->held(t->layout, i_table);
+    return (struct qr_kv_held){.n_blocks = (uint32_t)qr_kv_table_len(t, i_table)};
+}
+
 // Whether the block that position `from` falls into is there already and belongs to others too.
 static bool shares_written(const struct qr_kv_tables *t, int32_t i_table, int32_t from)
 {
@@ -68,14 +106,16 @@ static bool shares_written(const struct qr_kv_tables *t, int32_t i_table, int32_
 uint32_t qr_kv_table_need(const struct qr_kv_tables *t, int32_t i_table, int32_t from, int32_t to)
 {
     QR_ASSERT(from >= 0 && from < to);
-    int32_t more = qr_kv_blocks_for(to, t->conf.block_size) - qr_kv_table_len(t, i_table);
+    int32_t len = qr_kv_table_len(t, i_table), n = qr_kv_blocks_for(to, t->conf.block_size), more = n - len;
+    if (t->layout) return t->layout->ops->need(t->layout, i_table, len, n);
     return (uint32_t)(more > 0 ? more : 0) + shares_written(t, i_table, from);
 }
 
-static qr_block_id take(struct qr_kv_pool *pool)
+static qr_block_id take(struct qr_kv_tables *t, int32_t i_table)
 {
     bool evicted;
-    qr_block_id id = qr_kv_pool_take(pool, &evicted);
+    if (t->layout) return t->layout->ops->take(t->layout, i_table, t->lens[i_table]);
+    qr_block_id id = qr_kv_pool_take(t->pool, &evicted);
     QR_ASSERT(id != QR_BLOCK_NONE);
     return id;
 }
@@ -83,7 +123,7 @@ static qr_block_id take(struct qr_kv_pool *pool)
 int qr_kv_table_extend(struct qr_kv_tables *t, int32_t i_table, int32_t from, int32_t to,
                        struct qr_batch_copy *copy)
 {
-    if (qr_kv_table_need(t, i_table, from, to) > qr_kv_pool_n_free(t->pool)) return -1;
+    if (qr_kv_table_need(t, i_table, from, to) > qr_kv_tables_n_free(t)) return -1;
     int32_t n = qr_kv_blocks_for(to, t->conf.block_size);
     QR_ASSERT(n <= t->conf.n_blocks_max);
     qr_block_id *ids = row(t, i_table);
@@ -93,13 +133,16 @@ int qr_kv_table_extend(struct qr_kv_tables *t, int32_t i_table, int32_t from, in
     if (shares_written(t, i_table, from)) {
         // Only a block that is partly filled can be both shared and written: fork shares no unfilled ones.
         QR_ASSERT(at == t->lens[i_table] - 1 && from % t->conf.block_size != 0);
-        qr_block_id dst = take(t->pool);
+        qr_block_id dst = take(t, i_table);
         *copy = (struct qr_batch_copy){.src = ids[at], .dst = dst};
         qr_kv_pool_unref(t->pool, ids[at]);
         ids[at] = dst;
         n_copies = 1;
     }
-    while (t->lens[i_table] < n) ids[t->lens[i_table]++] = take(t->pool);
+    while (t->lens[i_table] < n) {
+        ids[t->lens[i_table]] = take(t, i_table);
+        t->lens[i_table]++;
+    }
     return n_copies;
 }
 
@@ -108,7 +151,7 @@ void qr_kv_table_fork(struct qr_kv_tables *t, int32_t from, int32_t to, int32_t 
     int32_t n = qr_kv_blocks_for(n_tokens, t->conf.block_size);
     const qr_block_id *src = row(t, from);
     qr_block_id *dst = row(t, to);
-    QR_ASSERT(from != to && t->lens[to] == 0 && n <= t->lens[from]);
+    QR_ASSERT(!t->layout && from != to && t->lens[to] == 0 && n <= t->lens[from]);
     for (int32_t i = 0; i < n; i++) {
         qr_kv_pool_ref(t->pool, src[i]);
         dst[i] = src[i];
@@ -120,6 +163,7 @@ void qr_kv_table_drop(struct qr_kv_tables *t, int32_t i_table)
 {
     const qr_block_id *ids = row(t, i_table);
     while (t->lens[i_table] > 0) qr_kv_pool_unref(t->pool, ids[--t->lens[i_table]]);
+    if (t->layout) t->layout->ops->leave(t->layout, i_table);
 }
 
 void qr_kv_tables_check(const struct qr_kv_tables *t)
@@ -132,6 +176,7 @@ void qr_kv_tables_check(const struct qr_kv_tables *t)
         n_entries += (uint64_t)t->lens[i];
     }
     QR_ASSERT(qr_kv_pool_ref_sum(t->pool) == n_entries); // K3
+    if (t->layout) t->layout->ops->check(t->layout);
 }
 
 void qr_kv_tables_dump(const struct qr_kv_tables *t, FILE *f)

@@ -17,6 +17,7 @@
 
 #include "base/status.h"
 #include "core/batch.h"
+#include "kv/layout.h"
 #include "kv/pool.h"
 
 struct qr_kv_tables;
@@ -25,6 +26,9 @@ struct qr_kv_tables_conf {
     int32_t n_tables;     // slots
     int32_t n_blocks_max; // entries of one table
     int32_t block_size;   // tokens
+    enum qr_kv_layout_kind layout; // and for those that are not paged:
+    int32_t max_len;               // tokens of the longest sequence
+    uint32_t page_blocks;          // of QR_KV_VIRTUAL; 0 is 1
 };
 
 // The pool is borrowed and outlives the tables.
@@ -34,6 +38,17 @@ void qr_kv_tables_free(struct qr_kv_tables **t);
 
 int32_t qr_kv_table_len(const struct qr_kv_tables *t, int32_t i_table);
 const qr_block_id *qr_kv_table_ids(const struct qr_kv_tables *t, int32_t i_table);
+
+// Admission, where the layout is not paged: whether n_seqs such sequences may begin (layout.h: room), and the
+// setting aside for the empty table of one. Paged tables need neither; admit does nothing there.
+bool qr_kv_tables_room(const struct qr_kv_tables *t, const struct qr_kv_want *want, uint32_t n_seqs,
+                       uint32_t n_outstanding, uint32_t n_spare);
+void qr_kv_table_admit(struct qr_kv_tables *t, int32_t i_table, const struct qr_kv_want *want);
+// Blocks that extend may still take in all.
+uint32_t qr_kv_tables_n_free(const struct qr_kv_tables *t);
+// Whether tables may share blocks, and what a table holds of the pool.
+bool qr_kv_tables_share(const struct qr_kv_tables *t);
+struct qr_kv_held qr_kv_table_held(const struct qr_kv_tables *t, int32_t i_table);
 
 // Blocks that extend would take from the pool so that positions from .. to-1 can be written.
 uint32_t qr_kv_table_need(const struct qr_kv_tables *t, int32_t i_table, int32_t from, int32_t to);

@@ -21,6 +21,22 @@ static uint32_t outstanding(const struct qr_sched *s)
     return n;
 }
 
+// Blocks that a request holds when all its live sequences are as long as they may become.
+static uint32_t worst_case(const struct qr_sched *s, const struct qr_sched_req *r)
+{
+    struct qr_kv_want w = qr_sched_req_want(r);
+    int32_t shared = r->req->n_choices > 1 ? (w.n_prompt - 1) / s->conf.block_size : 0;
+    int32_t each = qr_kv_blocks_for(w.n_total, s->conf.block_size) - shared;
+    return (uint32_t)(shared + r->n_live * each);
+}
+
+static bool fits_worst_case(const struct qr_sched *s, const struct qr_sched_req *r)
+{
+    uint32_t need = worst_case(s, r);
+    for (int32_t i = 0; i < s->n_running; i++) need += worst_case(s, s->running[i]);
+    return need <= s->conf.n_blocks;
+}
+
 // Whether a waiting request would be admitted: a slot for each sequence, blocks for all tokens it knows
 // beside what running ones still need, and, unless it will be alone, one spare block a sequence, so that what
 // was just admitted is not preempted at once.
@@ -28,22 +44,41 @@ bool sched_has_room(const struct qr_sched *s, const struct qr_sched_req *r)
 {
     if (s->n_running_seqs + r->n_live > s->conf.max_num_seqs) return false;
     uint32_t spare = s->n_running > 0 ? (uint32_t)(s->n_running_seqs + r->n_live) : 0;
+    if (s->conf.layout != QR_KV_PAGED) {
+        struct qr_kv_want w = qr_sched_req_want(r);
+        return qr_kv_tables_room(s->tables, &w, (uint32_t)r->n_live, outstanding(s), spare);
+    }
+    if (s->conf.batching == QR_BATCHING_WORST_CASE) return fits_worst_case(s, r);
     uint32_t need = outstanding(s) + qr_sched_req_blocks(r, s->conf.block_size) + spare;
-    return need <= qr_kv_pool_n_free(s->pool);
+    return need <= qr_kv_tables_n_free(s->tables);
 }
 
 // Tokens that a waiting request can compute before its sequences part.
-int32_t sched_first_part(struct qr_sched_req *r)
+int32_t sched_first_part(const struct qr_sched *s, struct qr_sched_req *r)
 {
-    return r->n_live == 1 ? qr_sched_req_leader(r)->n_ids : r->req->n_prompt - 1;
+    bool apart = r->n_live == 1 || s->conf.layout != QR_KV_PAGED;
+    return apart ? qr_sched_req_leader(r)->n_ids : r->req->n_prompt - 1;
+}
+
+// Of static batches, the present one takes members until one finds no room or none is left.
+static bool is_closed(struct qr_sched *s)
+{
+    if (s->conf.batching != QR_BATCHING_STATIC) return false;
+    if (s->n_running == 0) s->batch_closed = false;
+    return s->batch_closed;
 }
 
 // Admits waiting requests in their order while there is room.
 void sched_admit(struct qr_sched *s, int32_t left)
 {
+    if (is_closed(s)) return;
     for (struct qr_sched_req *r = s->waiting.head; r && left > 0; r = s->waiting.head) {
-        if (!sched_has_room(s, r)) return;
-        int32_t first = sched_first_part(r);
+        if (!sched_has_room(s, r)) {
+            s->is_blocked = s->n_running_seqs + r->n_live <= s->conf.max_num_seqs;
+            s->batch_closed = true;
+            return;
+        }
+        int32_t first = sched_first_part(s, r);
         if (first > 0 && sched_chunk_of(qr_sched_req_leader(r), first, left, s->plan.n_grants == 0) == 0) return;
         sched_run(s, r);
         for (int32_t j = 0; j < r->req->n_choices && left > 0; j++) {
@@ -56,4 +91,5 @@ void sched_admit(struct qr_sched *s, int32_t left)
             sched_grant(s, r, q);
         }
     }
+    if (!s->waiting.head) s->batch_closed = true;
 }

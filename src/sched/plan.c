@@ -11,7 +11,7 @@
 // How many of the wanted tokens the free blocks can take; a whole number of tiles where that leaves any.
 static int32_t fitting(const struct qr_sched *s, const struct qr_seq *q, int32_t n)
 {
-    uint32_t n_free = qr_kv_pool_n_free(s->pool);
+    uint32_t n_free = qr_kv_tables_n_free(s->tables);
     while (n > 0 && qr_kv_table_need(s->tables, q->slot, q->n_computed, q->n_computed + n) > n_free) {
         int32_t border = (q->n_computed + n - 1) / s->conf.block_size * s->conf.block_size;
         n = border - q->n_computed;
@@ -105,6 +105,7 @@ const struct qr_plan *qr_sched_plan(struct qr_sched *s, uint64_t now_ns, int32_t
         if (s->grants[i].n_tokens > 0) s->grants[i].seq->n_granted = 0;
     s->plan.n_orders = s->plan.n_preemptions = s->plan.n_grants = 0;
     s->budget = budget;
+    s->is_blocked = false;
     bool prompts = sched_prompt_work(s);
     int32_t kept =
         prompts && s->n_steps_without_prompt >= PROMPT_WAIT_STEPS ? (budget < SCHED_CHUNK ? budget : SCHED_CHUNK) : 0;

@@ -13,6 +13,26 @@ static int64_t blocks_of_choices(int32_t n_choices, int32_t n_prompt, int32_t n_
     return shared + n_choices * (all - shared);
 }
 
+// Layouts that share nothing: each choice needs its own run, or its own pages.
+static enum qr_status fits_layout(const struct qr_sched_conf *conf, const struct qr_req *req,
+                                  struct qr_error *err)
+{
+    int32_t n_total = req->n_prompt + req->sampling.max_tokens;
+    struct qr_kv_layout_conf c = {.kind = conf->layout,
+                                  .block_size = conf->block_size,
+                                  .max_len = conf->max_model_len,
+                                  .n_blocks = conf->n_blocks,
+                                  .page_blocks = conf->page_blocks ? conf->page_blocks : 1};
+    struct qr_kv_want w = {req->n_prompt, n_total, n_total};
+    if ((uint32_t)req->n_choices <= qr_kv_layout_capacity(&c, &w)) return QR_OK;
+    return qr_fail_param(err, QR_ETOOBIG, "max_tokens",
+                         "prompt %d + max_tokens %d = %d tokens, %d times, need %u blocks of %d each in one %s; the "
+                         "pool has %u",
+                         req->n_prompt, req->sampling.max_tokens, n_total, req->n_choices,
+                         qr_kv_layout_claim(&c, &w), conf->block_size,
+                         conf->layout == QR_KV_VIRTUAL ? "address range" : "run", conf->n_blocks);
+}
+
 enum qr_status qr_sched_req_fits(const struct qr_sched_conf *conf, const struct qr_req *req,
                                  struct qr_error *err)
 {
@@ -33,6 +53,7 @@ enum qr_status qr_sched_req_fits(const struct qr_sched_conf *conf, const struct 
     if (n > conf->max_num_seqs)
         return qr_fail_param(err, QR_ETOOBIG, "n", "%d choices run at once; max_num_seqs is %d", n,
                              conf->max_num_seqs);
+    if (conf->layout != QR_KV_PAGED) return fits_layout(conf, req, err);
     int64_t n_blocks = blocks_of_choices(n, n_prompt, (int32_t)n_tokens, conf->block_size);
     if (n_blocks <= conf->n_blocks) return QR_OK;
     const char *param =
@@ -98,6 +119,15 @@ int32_t qr_seq_id(const struct qr_sched_req *r, const struct qr_seq *q, int32_t 
     QR_DASSERT(pos >= 0 && pos < q->n_ids);
     int32_t n_prompt = r->req->n_prompt;
     return pos < n_prompt ? r->req->prompt[pos] : q->generated[pos - n_prompt];
+}
+
+struct qr_kv_want qr_sched_req_want(const struct qr_sched_req *r)
+{
+    struct qr_kv_want w = {.n_prompt = r->req->n_prompt,
+                           .n_total = r->req->n_prompt + r->req->sampling.max_tokens};
+    for (int32_t i = 0; i < r->req->n_choices; i++)
+        if (!r->seqs[i].done && r->seqs[i].n_ids > w.n_known) w.n_known = r->seqs[i].n_ids;
+    return w;
 }
 
 uint32_t qr_sched_req_blocks(const struct qr_sched_req *r, int32_t block_size)

@@ -17,6 +17,13 @@
 
 #include "base/status.h"
 #include "core/req.h"
+#include "kv/layout.h"
+
+enum qr_batching {
+    QR_BATCHING_CONTINUOUS, // whoever finds room joins at the next step
+    QR_BATCHING_WORST_CASE, // the same, but room is for prompt and max_tokens: nobody is ever preempted
+    QR_BATCHING_STATIC,     // a batch runs until all of it is done, then the next one is made up
+};
 
 struct qr_sched_conf {
     int32_t max_num_seqs;           // sequences with a slot at once
@@ -24,6 +31,9 @@ struct qr_sched_conf {
     int32_t max_model_len;          // prompt and answer together
     int32_t block_size;             // tokens
     uint32_t n_blocks;
+    enum qr_kv_layout_kind layout;
+    uint32_t page_blocks; // of QR_KV_VIRTUAL; 0 is 1
+    enum qr_batching batching;
 };
 
 struct qr_seq {
@@ -70,6 +80,8 @@ struct qr_seq *qr_sched_req_leader(struct qr_sched_req *r);
 int32_t qr_seq_wanted(const struct qr_sched_req *r, const struct qr_seq *q);
 // The id at position pos < n_ids.
 int32_t qr_seq_id(const struct qr_sched_req *r, const struct qr_seq *q, int32_t pos);
+// One of its sequences as kv/layout.h asks for it.
+struct qr_kv_want qr_sched_req_want(const struct qr_sched_req *r);
 // Blocks that hold the tokens known so far, when each choice has tokens of its own behind the shared prompt.
 uint32_t qr_sched_req_blocks(const struct qr_sched_req *r, int32_t block_size);
 

@@ -32,6 +32,9 @@ enum qr_status qr_sched_new(const struct qr_sched_conf *conf, struct qr_sched **
     s->batch_mem = qr_malloc(QR_MEM_SCHED, qr_batch_bytes(&caps));
     struct qr_kv_tables_conf tc = {.n_tables = conf->max_num_seqs,
                                    .block_size = conf->block_size,
+                                   .layout = conf->layout,
+                                   .max_len = conf->max_model_len,
+                                   .page_blocks = conf->page_blocks,
                                    .n_blocks_max = qr_kv_blocks_for(conf->max_model_len, conf->block_size)};
     if (!s->running || !s->free_slots || !s->orders || !s->preemptions || !s->grants || !s->picks ||
         !s->batch_mem || qr_kv_pool_new(conf->n_blocks, &s->pool) != QR_OK ||
@@ -92,12 +95,15 @@ void sched_run(struct qr_sched *s, struct qr_sched_req *r)
 {
     qr_queue_remove(&s->waiting, r);
     r->state = QR_SCHED_RUNNING;
-    r->forked = r->n_live == 1;
+    // Where nothing is shared every sequence computes its prompt itself, and they part at once.
+    r->forked = r->n_live == 1 || !qr_kv_tables_share(s->tables);
+    struct qr_kv_want want = qr_sched_req_want(r);
     for (int32_t i = 0; i < r->req->n_choices; i++) {
         struct qr_seq *q = &r->seqs[i];
         if (q->done) continue;
         QR_ASSERT(s->n_running_seqs < s->conf.max_num_seqs && q->n_computed == 0);
         q->slot = s->free_slots[s->conf.max_num_seqs - 1 - s->n_running_seqs++];
+        qr_kv_table_admit(s->tables, q->slot, &want);
         sched_order(s, QR_ORDER_OPEN, r, q);
     }
     int32_t at = s->n_running++;
@@ -151,22 +157,53 @@ static void count_computed(struct qr_sched *s, struct qr_sched_req *r, struct qr
     if (q->n_seen < to) q->n_seen = to;
 }
 
-// Slots of blocks in use, and how many of them hold a token. A block that several share counts once.
-static void count_slots(const struct qr_sched *s, uint64_t *allocated, uint64_t *filled)
+// Adds what one sequence holds, refs of whose last block are shared.
+static void count_held(const struct qr_sched *s, const struct qr_sched_req *r, const struct qr_seq *q,
+                       uint32_t refs, struct qr_kv_slots *o)
 {
-    uint64_t used = qr_kv_pool_n_blocks(s->pool) - qr_kv_pool_n_free(s->pool), empty = 0;
+    struct qr_kv_held held = qr_kv_table_held(s->tables, q->slot);
+    int64_t bs = s->conf.block_size, cap = (int64_t)(held.n_blocks - held.n_rounding) * bs;
+    int64_t total = r->req->n_prompt + r->req->sampling.max_tokens;
+    int64_t usable = cap < total ? cap : total;
+    o->reserved += (uint64_t)(usable - q->n_computed) / refs;
+    o->internal += (uint64_t)(cap - usable) / refs;
+    o->external += held.n_rounding * (uint64_t)bs;
+    o->free += held.n_blocks * (uint64_t)bs; // held ones, for now
+}
+
+// Where every slot of the pool is.
+static struct qr_kv_slots count_slots(const struct qr_sched *s)
+{
+    struct qr_kv_slots o = {0};
+    uint64_t bs = (uint64_t)s->conf.block_size, pool = qr_kv_pool_n_blocks(s->pool) * bs, held;
+    bool shares = qr_kv_tables_share(s->tables);
     for (int32_t i = 0; i < s->n_running; i++) {
         const struct qr_sched_req *r = s->running[i];
         for (int32_t j = 0; j < r->req->n_choices; j++) {
             const struct qr_seq *q = &r->seqs[j];
-            int32_t len = q->slot >= 0 ? qr_kv_table_len(s->tables, q->slot) : 0;
-            if (len == 0) continue;
-            uint32_t refs = qr_kv_pool_refs(s->pool, qr_kv_table_ids(s->tables, q->slot)[len - 1]);
-            empty += (uint64_t)(len * s->conf.block_size - q->n_computed) / refs;
+            if (q->slot < 0) continue;
+            int32_t len = qr_kv_table_len(s->tables, q->slot);
+            bool can_share = shares && len > 0;
+            count_held(s, r, q, can_share ? qr_kv_pool_refs(s->pool, qr_kv_table_ids(s->tables, q->slot)[len - 1]) : 1,
+                       &o);
         }
     }
-    *allocated = used * (uint64_t)s->conf.block_size;
-    *filled = *allocated - empty;
+    held = shares ? (uint64_t)(qr_kv_pool_n_blocks(s->pool) - qr_kv_pool_n_free(s->pool)) * bs : o.free;
+    o.free = pool - held;
+    o.used = held - o.reserved - o.internal - o.external;
+    if (s->is_blocked && qr_kv_layout_is_contiguous(s->conf.layout)) {
+        o.external += o.free;
+        o.free = 0;
+    }
+    return o;
+}
+
+static void count_step_slots(struct sched_counts *c, const struct qr_kv_slots *o)
+{
+    c->kv.used += o->used, c->kv.free += o->free;
+    c->kv.reserved += o->reserved, c->kv.internal += o->internal, c->kv.external += o->external;
+    c->waste_slots += o->reserved + o->internal;
+    c->waste_of_slots += o->reserved + o->internal + o->used;
 }
 
 static void count_step(struct sched_counts *c, uint64_t n_tokens)
@@ -189,12 +226,11 @@ void qr_sched_computed(struct qr_sched *s)
         n_tokens += (uint64_t)g->n_tokens;
     }
     for (int32_t i = 0; i < s->plan.n_grants; i++) sched_fork(s, s->grants[i].r);
+    s->counts.n_step_seqs += (uint64_t)s->plan.n_grants;
     s->plan.n_grants = 0;
     count_step(&s->counts, n_tokens);
-    uint64_t allocated, filled;
-    count_slots(s, &allocated, &filled);
-    s->counts.waste_slots += allocated - filled;
-    s->counts.waste_of_slots += allocated;
+    struct qr_kv_slots slots = count_slots(s);
+    count_step_slots(&s->counts, &slots);
 }
 
 void qr_sched_append(struct qr_sched_req *r, struct qr_seq *q, int32_t token)
@@ -246,9 +282,12 @@ void qr_sched_snapshot(const struct qr_sched *s, struct qr_snapshot *o)
     o->n_blocks_used = o->n_blocks - o->n_blocks_free;
     o->n_blocks_cached = qr_kv_pool_n_cached(s->pool);
     o->block_size = s->conf.block_size;
-    count_slots(s, &o->slots_allocated, &o->slots_filled);
+    o->kv_slots = count_slots(s);
+    o->slots_filled = o->kv_slots.used;
+    o->slots_allocated = o->kv_slots.used + o->kv_slots.reserved + o->kv_slots.internal;
     const struct sched_counts *c = &s->counts;
-    o->n_steps = c->n_steps, o->n_step_tokens = c->n_step_tokens;
+    o->n_steps = c->n_steps, o->n_step_tokens = c->n_step_tokens, o->n_step_seqs = c->n_step_seqs;
+    o->kv_slots_sum = c->kv;
     memcpy(o->n_steps_of, c->n_steps_of, sizeof o->n_steps_of);
     o->waste_slots = c->waste_slots, o->waste_of_slots = c->waste_of_slots;
     o->n_preemptions = c->n_preemptions, o->n_preempted_tokens = c->n_preempted_tokens;

@@ -26,7 +26,8 @@ struct sched_pick { // a sequence that could generate in this step
 
 struct sched_counts { // only grow
     uint64_t n_prompt_tokens, n_recomputed_tokens, n_preemptions, n_preempted_tokens;
-    uint64_t n_steps, n_step_tokens, waste_slots, waste_of_slots;
+    uint64_t n_steps, n_step_tokens, n_step_seqs, waste_slots, waste_of_slots;
+    struct qr_kv_slots kv; // sums over steps
     uint64_t n_steps_of[QR_STEP_SIZES]; // by the step's tokens, as in the snapshot
 };
 
@@ -43,6 +44,8 @@ struct qr_sched {
     struct sched_turn turn;
     int32_t n_steps_without_prompt; // while one could have used it
     uint64_t i_step;
+    bool is_blocked;   // in this step the next waiting request found a slot and no blocks
+    bool batch_closed; // QR_BATCHING_STATIC: nobody joins any more
 
     struct qr_plan plan;
     int32_t budget;                    // of the plan
@@ -79,7 +82,7 @@ bool sched_prompt_work(const struct qr_sched *s);
 
 bool sched_has_room(const struct qr_sched *s, const struct qr_sched_req *r);
 // Tokens that a waiting request can compute before its sequences part.
-int32_t sched_first_part(struct qr_sched_req *r);
+int32_t sched_first_part(const struct qr_sched *s, struct qr_sched_req *r);
 // Admits waiting requests in their order while there is room.
 void sched_admit(struct qr_sched *s, int32_t left);
 

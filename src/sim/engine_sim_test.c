@@ -626,7 +626,13 @@ QR_TEST(engine_new_refuses_what_the_executor_cannot_do)
     struct qr_exec_sim_conf sc = {
         .n_slots = 4, .n_tokens_max = 64, .block_size = 16, .n_vocab = 10, .ctx_max = 128, .n_blocks = 8};
     assert_int_equal(qr_exec_sim_new(&sc, &x, &err), QR_OK);
-    struct qr_engine_conf c = {4, 64, 128, 8, 8, &clock.face, true};
+    struct qr_engine_conf c = {.max_num_seqs = 4,
+                               .max_num_batched_tokens = 64,
+                               .max_model_len = 128,
+                               .inbox_capacity = 8,
+                               .outbox_capacity = 8,
+                               .clock = &clock.face,
+                               .check_every_step = true};
     struct qr_engine_conf bad = c;
     bad.max_num_seqs = 5;
     assert_int_equal(qr_engine_new(&bad, x, &e, &err), QR_EINVAL);

@@ -31,7 +31,7 @@ struct tracked {
 struct world {
     uint64_t seed, draws;
     struct rig rig;
-    bool faults;
+    bool faults, layouts; // layouts: any layout and batching, not only paged and continuous
     int32_t n_reqs, n_steps;
     struct tracked reqs[REQS_MAX];
     struct qr_snapshot end;
@@ -82,6 +82,12 @@ static struct rig_conf draw_conf(struct world *w)
     // From a pool that one request fills to one where four fit.
     int32_t per_seq = (c.max_model_len + c.block_size - 1) / c.block_size;
     c.n_blocks = (uint32_t)draw(w, per_seq, 4 * per_seq);
+    if (!w->layouts) return c;
+    c.layout = (enum qr_kv_layout_kind)draw(w, 0, QR_KV_LAYOUTS - 1);
+    c.batching = (enum qr_batching)draw(w, 0, QR_BATCHING_STATIC);
+    c.page_blocks = (uint32_t)draw(w, 1, 4);
+    // Runs are rounded up to powers of two, pages to whole ones.
+    c.n_blocks = qr_kv_layout_is_contiguous(c.layout) ? c.n_blocks * 2 : c.n_blocks + c.page_blocks;
     return c;
 }
 
@@ -159,6 +165,12 @@ static void step(struct world *w)
     EXPECT(st == QR_OK || st == QR_AGAIN);
     w->n_steps++;
     for (struct qr_event ev; qr_engine_poll(w->rig.engine, &ev);) take(w, &ev);
+    struct qr_snapshot s;
+    qr_engine_snapshot(w->rig.engine, &s);
+    const struct qr_kv_slots *k = &s.kv_slots;
+    uint64_t pool = (uint64_t)w->rig.conf.n_blocks * (uint64_t)w->rig.conf.block_size;
+    EXPECT(k->used + k->reserved + k->internal + k->external + k->free == pool);
+    EXPECT(k->used <= pool && k->free <= pool && k->reserved <= pool && k->internal <= pool);
 }
 
 static void judge(struct world *w, const struct tracked *t)
@@ -185,7 +197,9 @@ static void judge(struct world *w, const struct tracked *t)
 // Runs one seed to its end and returns the hash of every batch.
 static uint64_t run_world(struct world *w, uint64_t seed, int32_t n_ops, bool judged)
 {
+    bool layouts = w->layouts;
     memset(w, 0, sizeof *w);
+    w->layouts = layouts;
     w->seed = running_seed = seed;
     w->faults = seed % 3 == 0;
     struct rig_conf c = draw_conf(w);
@@ -220,7 +234,7 @@ static uint64_t run_world(struct world *w, uint64_t seed, int32_t n_ops, bool ju
     return hash;
 }
 
-static void run_seeds(uint64_t from, uint64_t to, int32_t n_ops)
+static void run_seeds(uint64_t from, uint64_t to, int32_t n_ops, bool layouts)
 {
     const char *one = getenv("QUIRE_SEED");
     if (one) {
@@ -228,6 +242,7 @@ static void run_seeds(uint64_t from, uint64_t to, int32_t n_ops)
         to = from + 1;
     }
     static struct world w;
+    w.layouts = layouts;
     void (*before)(int) = signal(SIGABRT, on_abort);
     qr_log_set_level((enum qr_log_level) - 1); // faults are reported as errors, and here are many
     uint64_t n_steps = 0, n_preemptions = 0, n_recomputed = 0, n_generated = 0, n_errors = 0;
@@ -255,12 +270,19 @@ static void run_seeds(uint64_t from, uint64_t to, int32_t n_ops)
 
 QR_TEST(sim_random_workloads_equal_their_solo_runs)
 {
-    run_seeds(1, 61, 300);
+    run_seeds(1, 61, 300, false);
+}
+
+// Whatever the layout, the texts are the same, and every slot of the pool is somewhere in each step.
+QR_TEST(sim_random_workloads_on_every_layout_equal_their_solo_runs)
+{
+    run_seeds(5001, 5081, 300, true);
 }
 
 QR_TEST(sim_long_random_workloads)
 {
     const char *n = getenv("QUIRE_SIM_SEEDS");
     if (!n) QR_SKIP("runs under make sim-long");
-    run_seeds(1000, 1000 + strtoull(n, NULL, 10), 600);
+    run_seeds(1000, 1000 + strtoull(n, NULL, 10), 600, false);
+    run_seeds(200000, 200000 + strtoull(n, NULL, 10), 600, true);
 }

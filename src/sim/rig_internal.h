@@ -17,6 +17,9 @@
 struct rig_conf {
     int32_t block_size, max_num_seqs, budget, max_model_len, n_vocab, outbox;
     uint32_t n_blocks;
+    enum qr_kv_layout_kind layout;
+    uint32_t page_blocks;
+    enum qr_batching batching;
     bool wall; // the wall clock, for tests with threads: a virtual one belongs to one thread
 };
 

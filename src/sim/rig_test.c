@@ -88,6 +88,9 @@ void sim_rig_open(struct rig *r, const struct rig_conf *conf)
     assert_int_equal(qr_exec_sim_new(&sc, &r->spy.inner, NULL), QR_OK);
     r->spy.face.ops = &spy_ops;
     struct qr_engine_conf ec = {.max_num_seqs = conf->max_num_seqs,
+                                .layout = conf->layout,
+                                .page_blocks = conf->page_blocks,
+                                .batching = conf->batching,
                                 .max_num_batched_tokens = conf->budget,
                                 .max_model_len = conf->max_model_len,
                                 .inbox_capacity = 64,
