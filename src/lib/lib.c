@@ -69,6 +69,14 @@ static uint64_t step_bytes(const struct qr_model_info *m, int32_t n_tokens)
     return (uint64_t)n_tokens * row * sizeof(float) + ((uint64_t)32 << 20);
 }
 
+// vAttention maps pages of 2 MiB, the smallest that a GPU's driver gives; so do our huge pages.
+#define VIRTUAL_PAGE_BYTES (2u << 20)
+
+static uint32_t page_blocks(const struct qr_lib_info *info)
+{
+    return info->block_bytes < VIRTUAL_PAGE_BYTES ? (uint32_t)(VIRTUAL_PAGE_BYTES / info->block_bytes) : 1;
+}
+
 static enum qr_status start_engine(struct qr_lib *lib, const struct qr_lib_conf *conf, struct qr_error *err)
 {
     struct qr_lib_info *info = &lib->info;
@@ -103,7 +111,9 @@ static enum qr_status start_engine(struct qr_lib *lib, const struct qr_lib_conf 
                                 .outbox_capacity = LIB_OUTBOX,
                                 .clock = qr_clock_wall(),
                                 .kv_idle_release_ns = conf->kv_idle_release_ns,
-                                .check_every_step = conf->check_every_step};
+                                .check_every_step = conf->check_every_step,
+                                .layout = conf->layout,
+                                .page_blocks = page_blocks(info)};
     if ((st = qr_engine_new(&ec, lib->exec, &lib->engine, err)) != QR_OK) return st;
     return qr_engine_start(lib->engine) == QR_OK
                ? QR_OK

@@ -16,6 +16,7 @@
 #include "core/exec.h"
 #include "core/inspect.h"
 #include "core/snapshot.h"
+#include "kv/layout.h"
 #include "model/model.h"
 #include "text/text.h"
 
@@ -36,6 +37,7 @@ struct qr_lib_conf {
     enum qr_activations activations;
     uint64_t kv_idle_release_ns; // 0: never
     bool check_every_step;
+    enum qr_kv_layout_kind layout;
     qr_progress_fn *progress;
     void *progress_arg;
 };
