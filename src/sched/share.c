@@ -60,7 +60,8 @@ static int32_t left_behind(const struct qr_sched *s, int32_t i, int32_t left)
     }
     struct qr_sched_req *next = s->waiting.head;
     if (!next || !sched_has_room(s, next)) return n;
-    int32_t part = sched_first_part(s, next) < SCHED_CHUNK || n + sched_first_part(s, next) <= half ? sched_first_part(s, next) : SCHED_CHUNK;
+    int32_t first = sched_first_part(s, next);
+    int32_t part = first < SCHED_CHUNK || n + first <= half ? first : SCHED_CHUNK;
     return n + part <= half ? n + part : n;
 }
 
