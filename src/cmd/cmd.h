@@ -34,6 +34,8 @@ struct cmd_setup {
 };
 enum qr_status cmd_setup_init(struct cmd_setup *out, const struct qr_conf *conf,
                               struct qr_error *err) QR_MUST_CHECK;
+// The part of it that concerns preemption and tiers (tiers.c).
+enum qr_status cmd_setup_tiers(struct cmd_setup *s, const struct qr_conf *c, struct qr_error *err) QR_MUST_CHECK;
 void cmd_setup_fini(struct cmd_setup *s);
 
 // Appends all of f. False when reading or memory failed, or there is more than bytes_max.

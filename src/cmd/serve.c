@@ -78,6 +78,11 @@ static void print_start(const struct qr_lib *lib, const struct qr_conf *conf, in
     uint64_t tokens = (uint64_t)i->n_blocks * (uint64_t)i->block_size;
     QR_INFO("serve", "CPU KV cache size: %" PRIu64 " tokens (%u blocks of %d, %s, taken as it fills)", tokens,
             i->n_blocks, i->block_size, cmd_bytes(b, (double)i->kv_bytes));
+    if (i->n_swap_blocks > 0)
+        QR_INFO("serve",
+                "swap space: %s of memory for preempted requests (%u blocks). If it is this node's, "
+                "--kv-cache-memory-bytes makes better use of it: what is in the pool need not be preempted.",
+                cmd_bytes(a, (double)i->n_swap_blocks * (double)i->block_bytes), i->n_swap_blocks);
     QR_INFO("serve", "Maximum concurrency for %d tokens per request: %.2fx", i->max_model_len,
             (double)tokens / i->max_model_len);
     print_where(conf, port);

@@ -155,9 +155,7 @@ enum qr_status cmd_setup_init(struct cmd_setup *s, const struct qr_conf *c, stru
     else if (strcmp(c->activations, "fast") != 0)
         return qr_fail_param(err, QR_EINVAL, "activations",
                              "--activations: expected fast or f32, got \"%.40s\"", c->activations);
-    if (strcmp(c->check, "step") != 0 && strcmp(c->check, "no") != 0)
-        return qr_fail_param(err, QR_EINVAL, "check", "--check: expected no or step, got \"%.40s\"",
-                             c->check);
+    if ((st = cmd_setup_tiers(s, c, err)) != QR_OK) return st;
     s->lib.model_path = s->model;
     s->lib.chat_template = s->template_text;
     s->lib.served_name = c->served_model_name.n ? c->served_model_name.v[0] : NULL;
@@ -169,7 +167,6 @@ enum qr_status cmd_setup_init(struct cmd_setup *s, const struct qr_conf *c, stru
     s->lib.n_blocks = (uint32_t)c->num_gpu_blocks_override;
     s->lib.memory_share = c->gpu_memory_utilization;
     s->lib.kv_idle_release_ns = (uint64_t)(c->kv_idle_release * 1e9);
-    s->lib.check_every_step = strcmp(c->check, "step") == 0;
     s->lib.progress = cmd_progress;
     return QR_OK;
 }

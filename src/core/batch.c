@@ -1,5 +1,6 @@
 #include "core/batch.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -63,14 +64,28 @@ static void check_seq(const struct qr_batch *b, const struct qr_batch_seq *s, in
     for (int32_t i = 0; i < s->n_blocks; i++) QR_ASSERT(qr_batch_table(b)[s->first_block + i] < n_blocks);
 }
 
-// No copy reads or writes what another writes, so they may run in any order, or at once.
+static bool same_place(uint32_t a, uint16_t a_tier, uint32_t b, uint16_t b_tier)
+{
+    return a == b && a_tier == b_tier;
+}
+
+// Phases in order, and within one no copy reads or writes what another writes: they may run in any order.
 static void check_copies(const struct qr_batch *b, uint32_t n_blocks)
 {
     const struct qr_batch_copy *c = qr_batch_copies(b);
     for (int32_t i = 0; i < b->n_copies; i++) {
-        QR_ASSERT(c[i].src < n_blocks && c[i].dst < n_blocks && c[i].src != c[i].dst);
-        for (int32_t j = 0; j < b->n_copies; j++)
-            QR_ASSERT(j == i || (c[j].dst != c[i].dst && c[j].dst != c[i].src));
+        QR_ASSERT(c[i].src_tier < QR_TIERS && c[i].dst_tier < QR_TIERS);
+        QR_ASSERT(c[i].src_tier == QR_TIER_POOL || c[i].dst_tier == QR_TIER_POOL);
+        QR_ASSERT(c[i].src_tier != QR_TIER_POOL || c[i].src < n_blocks);
+        QR_ASSERT(c[i].dst_tier != QR_TIER_POOL || c[i].dst < n_blocks);
+        QR_ASSERT(!same_place(c[i].src, c[i].src_tier, c[i].dst, c[i].dst_tier));
+        int phase = qr_batch_copy_phase(&c[i]);
+        QR_ASSERT(i == 0 || qr_batch_copy_phase(&c[i - 1]) <= phase);
+        for (int32_t j = i + 1; j < b->n_copies && qr_batch_copy_phase(&c[j]) == phase; j++) {
+            QR_ASSERT(!same_place(c[j].dst, c[j].dst_tier, c[i].dst, c[i].dst_tier));
+            QR_ASSERT(!same_place(c[j].dst, c[j].dst_tier, c[i].src, c[i].src_tier));
+            QR_ASSERT(!same_place(c[j].src, c[j].src_tier, c[i].dst, c[i].dst_tier));
+        }
     }
 }
 

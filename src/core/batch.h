@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "core/tier.h"
 
 #define QR_KV_GROUPS_MAX 4
 
@@ -38,9 +39,18 @@ struct qr_batch_seq {
     uint32_t flags;      // enum qr_batch_flags
 };
 
-struct qr_batch_copy { // a whole block, before anything of the step is computed (copy-on-write)
-    uint32_t src, dst;
+// A whole block, before anything of the step is computed. Copies stand in the order of their phases, and a
+// phase begins when the one before has ended: what leaves the pool does so before its block is written again,
+// and what comes back is there before it is copied on write. Within a phase they run in any order.
+struct qr_batch_copy {
+    uint32_t src, dst;           // blocks of the pool, or slots of another tier
+    uint16_t src_tier, dst_tier; // enum qr_tier
 };
+#define QR_COPY_PHASES 3
+static inline int qr_batch_copy_phase(const struct qr_batch_copy *c)
+{
+    return c->dst_tier != QR_TIER_POOL ? 0 : c->src_tier != QR_TIER_POOL ? 1 : 2;
+}
 
 struct qr_batch {
     uint64_t step;

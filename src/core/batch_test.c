@@ -22,7 +22,7 @@ static struct qr_batch *example(void)
     qr_batch_seqs(b)[1] = (struct qr_batch_seq){1, 1, 5, 5, 2, 2, 1, QR_BATCH_SAMPLE};
     memcpy(qr_batch_ids(b), (int32_t[]){7, 8, 9}, 12);
     memcpy(qr_batch_table(b), (uint32_t[]){0, 1, 4}, 12);
-    qr_batch_copies(b)[0] = (struct qr_batch_copy){2, 4};
+    qr_batch_copies(b)[0] = (struct qr_batch_copy){.src = 2, .dst = 4};
     return b;
 }
 
@@ -49,7 +49,7 @@ QR_TEST(batch_parts_do_not_overlap_and_fill_the_buffer)
     assert_int_equal(b->ids_at, b->seqs_at + 64);
     assert_int_equal(b->table_at, b->ids_at + 16); // three ids, rounded up to 8 bytes
     assert_int_equal(b->copies_at, b->table_at + 16);
-    assert_int_equal(b->bytes, b->copies_at + 8);
+    assert_int_equal(b->bytes, b->copies_at + 16); // one of 12 bytes
     qr_batch_check(b, 16, 8);
 }
 
@@ -67,6 +67,29 @@ QR_TEST(batch_check_aborts_on_contradictions)
     assert_true(aborts(b));
     b = example(), qr_batch_copies(b)[0].dst = 2; // onto itself
     assert_true(aborts(b));
-    b = example(), b->n_copies = 2; // leaves the buffer
+    b = example(), b->n_copies = 3; // leaves the buffer
+    assert_true(aborts(b));
+    b = example(), qr_batch_copies(b)[0].dst_tier = QR_TIERS;
+    assert_true(aborts(b));
+    b = example(), qr_batch_copies(b)[0].src_tier = qr_batch_copies(b)[0].dst_tier = QR_TIER_RAM;
+    assert_true(aborts(b)); // what waits elsewhere is not moved about there
+    b = example(), qr_batch_copies(b)[0].dst_tier = QR_TIER_RAM, qr_batch_copies(b)[0].dst = 99;
+    assert_false(aborts(b)); // slots of other tiers are the executor's to know
+}
+
+QR_TEST(batch_copies_go_by_phases)
+{
+    struct qr_batch_caps caps = {.n_copies = 3};
+    struct qr_batch *b = qr_batch_init(mem, &caps);
+    b->n_copies = 3;
+    struct qr_batch_copy *c = qr_batch_copies(b);
+    c[0] = (struct qr_batch_copy){4, 0, QR_TIER_POOL, QR_TIER_RAM}; // out of block 4, which
+    c[1] = (struct qr_batch_copy){1, 4, QR_TIER_RAM, QR_TIER_POOL}; // another one comes back to,
+    c[2] = (struct qr_batch_copy){4, 5, QR_TIER_POOL, QR_TIER_POOL}; // and is copied on write
+    assert_false(aborts(b));
+    struct qr_batch_copy first = c[0];
+    c[0] = c[1], c[1] = first;
+    assert_true(aborts(b));
+    c[0] = first, c[1] = (struct qr_batch_copy){5, 0, QR_TIER_POOL, QR_TIER_RAM}; // two to one slot
     assert_true(aborts(b));
 }

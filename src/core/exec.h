@@ -18,6 +18,7 @@ struct qr_exec_info {
     int32_t n_tokens_max; // a step
     int32_t block_size;
     uint32_t n_blocks;
+    uint32_t tier_slots[QR_TIERS]; // blocks that fit into each tier beside the pool
     int32_t n_groups; // KV groups: 1
     uint64_t block_bytes[QR_KV_GROUPS_MAX];
     int32_t n_vocab;
@@ -44,6 +45,7 @@ struct qr_out_row {
 
 struct qr_exec_result {
     uint64_t elapsed_ns; // what the step took; the simulator's clock advances by it
+    uint64_t copy_ns;    // of that, the batch's copies
     int32_t n_rows;
     const struct qr_out_row *rows; // valid until the next submit
     const struct qr_top *tops;
@@ -63,7 +65,7 @@ struct qr_exec_ops {
     // Starts a step. The batch stays untouched until wait. One ticket at a time for now.
     enum qr_status (*submit)(struct qr_exec *x, const struct qr_batch *batch, qr_ticket *out);
     enum qr_status (*wait)(struct qr_exec *x, qr_ticket t, struct qr_exec_result *out);
-    // No block holds anything any more: their memory goes back to the system, until they are written again.
+    // No block, in no tier, holds anything any more: their memory goes back to the system, until they are written again.
     void (*trim)(struct qr_exec *x);
     void (*close)(struct qr_exec *x); // frees it
 };

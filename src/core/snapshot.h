@@ -7,6 +7,8 @@
 
 #include <stdint.h>
 
+#include "core/tier.h"
+
 #define QR_STEP_SIZES 16
 
 // Where the pool's slots are, by what becomes of them (Kwon et al., 2023, 3.1). They sum up to the pool.
@@ -24,6 +26,7 @@ struct qr_snapshot {
     uint32_t n_blocks, n_blocks_free, n_blocks_used, n_blocks_cached;
     int32_t block_size;
     uint64_t block_bytes;
+    uint32_t n_slots[QR_TIERS], n_slots_used[QR_TIERS]; // of the tiers beside the pool, in blocks
     uint64_t slots_allocated, slots_filled; // of live sequences now, in tokens
     struct qr_kv_slots kv_slots;            // now
     // counters
@@ -34,6 +37,8 @@ struct qr_snapshot {
     struct qr_kv_slots kv_slots_sum;        // sums over steps
     uint64_t waste_slots, waste_of_slots; // sums over steps: allocated - filled, and allocated (DESIGN 3)
     uint64_t n_preemptions, n_preempted_tokens;
+    uint64_t n_swaps;                                       // preemptions that swapped; the others recompute
+    uint64_t n_blocks_out[QR_TIERS], n_blocks_in[QR_TIERS]; // copied to a tier, and back
     uint64_t n_prompt_tokens; // computed for the first time
     uint64_t n_recomputed_tokens;
     uint64_t n_generated_tokens;

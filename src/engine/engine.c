@@ -47,7 +47,13 @@ enum qr_status qr_engine_new(const struct qr_engine_conf *conf, struct qr_exec *
                                            .n_blocks = info.n_blocks,
                                            .layout = conf->layout,
                                            .page_blocks = conf->page_blocks,
-                                           .batching = conf->batching};
+                                           .batching = conf->batching,
+                                           .preempt_mode = conf->preempt_mode,
+                                           .preempt_every = conf->preempt_every,
+                                           .preempt_at = conf->preempt_at};
+    memcpy(e->sched_conf.n_slots, info.tier_slots, sizeof e->sched_conf.n_slots);
+    engine_costs_init(e);
+    e->sched_conf.preempt_costs = e->preempt.costs;
     pthread_mutex_init(&e->table_lock, NULL);
     pthread_mutex_init(&e->snapshot_lock, NULL);
     e->resume_ids = qr_malloc(QR_MEM_SCHED, (size_t)conf->max_model_len * sizeof *e->resume_ids);
@@ -172,7 +178,9 @@ enum qr_status qr_engine_submit(struct qr_engine *e, const struct qr_req *req, q
     if (st != QR_OK) return st;
     size_t n = (size_t)req->n_choices;
     struct engine_req *er = qr_calloc(QR_MEM_REQ, 1, sizeof *er + n * sizeof er->keep_to[0]);
-    if (!er || qr_sched_req_new(req, atomic_fetch_add(&e->last_id, 1) + 1, &er->r) != QR_OK) {
+    if (!er || qr_sched_req_new(req, atomic_fetch_add(&e->last_id, 1) + 1, &er->r) != QR_OK ||
+        qr_sched_req_reserve(er->r, &e->sched_conf) != QR_OK) {
+        if (er) qr_sched_req_free(&er->r);
         qr_free(er);
         return qr_fail(err, QR_ENOMEM, "no memory for a request of %d + %d tokens", req->n_prompt,
                        req->sampling.max_tokens);

@@ -35,6 +35,10 @@ struct qr_engine_conf {
     enum qr_kv_layout_kind layout;
     uint32_t page_blocks; // of QR_KV_VIRTUAL; 0 is 1
     enum qr_batching batching;
+    enum qr_preempt_mode preempt_mode;
+    // Tests: all running requests are preempted every so many steps, and once at a step of this number (from 1),
+    // with blocks to spare. 0: never.
+    uint64_t preempt_every, preempt_at;
 };
 
 enum qr_event_kind { QR_EVENT_TOKEN, QR_EVENT_PROMPT, QR_EVENT_FINISH };

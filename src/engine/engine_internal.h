@@ -26,6 +26,20 @@ struct engine_req {
     int32_t keep_to[]; // table_lock: (n_choices) position of the last token that counts; -1: all do
 };
 
+#define ENGINE_SAMPLES 31 // a median of so many looks past a few seconds of a stolen core
+
+struct engine_median { // the last samples of a cost, in ns
+    uint64_t v[ENGINE_SAMPLES];
+    uint64_t n; // ever added
+};
+
+struct engine_preempt { // engine thread
+    struct qr_preempt_costs costs;
+    struct engine_median token, copy;
+    uint64_t log_ns;     // of the last line about preemptions; 0: none
+    uint64_t n_unlogged; // preemptions since
+};
+
 struct engine_counts { // engine thread; only grow
     uint64_t n_generated_tokens, n_dropped_tokens, n_requests, n_finished[QR_FINISH_ERROR + 1];
     uint64_t step_ns;
@@ -49,8 +63,7 @@ struct qr_engine {
     atomic_bool any_cancels;
     atomic_uint_fast64_t last_id;
     atomic_uint_fast64_t n_refused, refused_log_ns;
-    uint64_t preempted_log_ns;
-    uint64_t n_unlogged; // preemptions since the last line about them
+    struct engine_preempt preempt;
 
     pthread_mutex_t snapshot_lock;
     struct qr_snapshot snapshot;
@@ -71,6 +84,14 @@ enum qr_status engine_picture_new(const struct qr_engine *e, struct engine_pictu
 void engine_picture_free(struct engine_picture **p);
 // Takes a picture if somebody wanted one lately.
 void engine_picture_take(struct qr_engine *e);
+
+// ==== preempt.c ====
+
+void engine_costs_init(struct qr_engine *e);
+// Learns from a step what tokens and copies cost, and tells the scheduler.
+void engine_costs_take(struct qr_engine *e, const struct qr_batch *b, const struct qr_exec_result *res);
+// At most one line a second says who was preempted, for whom, how, what it costs and what would avoid it.
+void engine_log_preemptions(struct qr_engine *e, const struct qr_plan *plan);
 
 // ==== rest.c ====
 

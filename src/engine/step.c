@@ -1,12 +1,9 @@
 /* The loop's body: drain the inbox, schedule, execute, publish. */
-#include <inttypes.h>
 #include <stdio.h>
 
 #include "base/assert.h"
 #include "base/log.h"
 #include "engine/engine_internal.h"
-
-#define LOG_EVERY_NS 1000000000u // lines about preemptions: at most one a second
 
 static bool drain_requests(struct qr_engine *e)
 {
@@ -62,23 +59,6 @@ static bool drain_cancels(struct qr_engine *e)
             engine_finish_all(e, er, choices, QR_FINISH_ABORT, NULL);
     }
     return true;
-}
-
-static void log_preemptions(struct qr_engine *e, const struct qr_plan *plan)
-{
-    if (plan->n_preemptions == 0) return;
-    uint64_t now = e->conf.clock->now_ns(e->conf.clock);
-    e->n_unlogged += (uint64_t)plan->n_preemptions;
-    if (e->preempted_log_ns && now - e->preempted_log_ns < LOG_EVERY_NS) return;
-    const struct qr_preemption *p = &plan->preemptions[0];
-    QR_INFO("engine",
-            "preempted request %" PRIu64 " (%d tokens to recompute) so that request %" PRIu64
-            " finds a block; "
-            "%" PRIu64
-            " since the last such line. More --kv-cache-memory-bytes or fewer --max-num-seqs avoid it.",
-            p->victim->id, p->n_tokens, p->for_whom->id, e->n_unlogged);
-    e->preempted_log_ns = now ? now : 1;
-    e->n_unlogged = 0;
 }
 
 static enum qr_status open_slot(struct qr_engine *e, const struct qr_order *o)
@@ -195,10 +175,12 @@ static void execute(struct qr_engine *e, const struct qr_plan *plan, const struc
     enum qr_status st = ops->submit(e->exec, batch, &ticket);
     if (st == QR_OK) st = ops->wait(e->exec, ticket, &res);
     if (st != QR_OK) {
+        qr_sched_failed(e->sched);
         fail_batch(e, plan, st);
         return;
     }
     e->counts.step_ns += res.elapsed_ns;
+    engine_costs_take(e, batch, &res);
     qr_sched_computed(e->sched);
     publish(e, plan, batch->n_seqs, &res);
 }
@@ -212,7 +194,7 @@ enum qr_status qr_engine_step(struct qr_engine *e)
         uint64_t now = e->conf.clock->now_ns(e->conf.clock);
         const struct qr_plan *plan = qr_sched_plan(e->sched, now, e->conf.max_num_batched_tokens);
         QR_ASSERT(plan->n_grants > 0);
-        log_preemptions(e, plan);
+        engine_log_preemptions(e, plan);
         carry_out(e, plan);
         const struct qr_batch *batch = qr_sched_batch(e->sched);
         if (e->conf.check_every_step) qr_sched_check(e->sched);

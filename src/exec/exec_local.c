@@ -6,6 +6,7 @@
 #include "base/assert.h"
 #include "base/mem.h"
 #include "exec/kvmem.h"
+#include "exec/tiers.h"
 #include "sample/sample.h"
 
 // Logits computed at a time take about this much. All rows of a step in one pass read the head's weights
@@ -18,6 +19,7 @@ struct exec_local {
     struct qr_exec_info info;
     struct qr_forward *forward;
     struct kvmem kv;
+    struct tiers tiers;
     struct qr_sampler **samplers; // (n_slots), NULL: closed
     int32_t n_logit_rows;
     uint8_t *work; // (n_workers) scratch of the samplers
@@ -30,8 +32,9 @@ struct exec_local {
     const struct qr_batch *batch;
     float *logits;
     int32_t tile_first, n_rows;
+    int32_t first_copy; // of the phase
     qr_ticket ticket;
-    uint64_t elapsed_ns;
+    uint64_t elapsed_ns, copy_ns;
     bool pinned;
 };
 
@@ -64,13 +67,22 @@ static void copy_task(void *arg, int i, int worker)
 {
     (void)worker;
     struct exec_local *l = arg;
-    kvmem_copy(&l->kv, &qr_batch_copies(l->batch)[i]);
+    tiers_copy(&l->tiers, &qr_batch_copies(l->batch)[l->first_copy + i]);
+}
+
+static void copy_blocks(struct exec_local *l, const struct qr_batch *b)
+{
+    int32_t n;
+    for (l->first_copy = 0; l->first_copy < b->n_copies; l->first_copy += n) {
+        n = tiers_phase(b, l->first_copy);
+        qr_workers_run(l->conf.workers, n, copy_task, l);
+    }
 }
 
 static void touch_blocks(struct exec_local *l, const struct qr_batch *b)
 {
     const struct qr_batch_seq *s = qr_batch_seqs(b);
-    for (int32_t i = 0; i < b->n_copies; i++) kvmem_touch(&l->kv, qr_batch_copies(b)[i].dst);
+    tiers_touch(&l->tiers, b);
     for (int32_t i = 0; i < b->n_seqs; i++) {
         const uint32_t *table = qr_batch_table(b) + s[i].first_block;
         int32_t last = (s[i].pos0 + s[i].n_tokens - 1) / l->conf.block_size;
@@ -130,7 +142,8 @@ static enum qr_status local_submit(struct qr_exec *x, const struct qr_batch *b, 
     l->pinned = true;
     l->batch = b;
     touch_blocks(l, b);
-    qr_workers_run(l->conf.workers, b->n_copies, copy_task, l);
+    copy_blocks(l, b);
+    l->copy_ns = b->n_copies > 0 ? clock->now_ns(clock) - start : 0;
     list_rows(l, b);
     if (b->n_tokens > 0) qr_model_forward(l->conf.model, l->forward, b, l->kv.base, l->conf.block_size);
     for (int32_t r = 0; r < l->n_rows; r += l->n_logit_rows) {
@@ -150,13 +163,14 @@ static enum qr_status local_wait(struct qr_exec *x, qr_ticket t, struct qr_exec_
     struct exec_local *l = local_of(x);
     if (t != l->ticket) return QR_EINVAL;
     *out = (struct qr_exec_result){
-        .elapsed_ns = l->elapsed_ns, .n_rows = l->n_rows, .rows = l->rows, .tops = l->tops};
+        .elapsed_ns = l->elapsed_ns, .copy_ns = l->copy_ns, .n_rows = l->n_rows, .rows = l->rows, .tops = l->tops};
     return QR_OK;
 }
 
 static void local_trim(struct qr_exec *x)
 {
     kvmem_trim(&local_of(x)->kv);
+    tiers_trim(&local_of(x)->tiers);
 }
 
 static void local_close(struct qr_exec *x)
@@ -165,6 +179,7 @@ static void local_close(struct qr_exec *x)
     if (l->samplers)
         for (int32_t i = 0; i < l->conf.n_slots; i++) qr_sampler_free(&l->samplers[i]);
     qr_forward_free(&l->forward);
+    tiers_fini(&l->tiers);
     kvmem_fini(&l->kv);
     qr_free(l->samplers);
     qr_free(l->work);
@@ -209,6 +224,7 @@ static enum qr_status allocate(struct exec_local *l, size_t block_bytes)
     l->tops = qr_malloc(QR_MEM_EXEC, n * QR_LOGPROBS_MAX * sizeof *l->tops);
     if (!l->samplers || !l->work || !l->rows || !l->wanted || !l->row_owner || !l->tops) return QR_ENOMEM;
     enum qr_status st = kvmem_init(&l->kv, conf->n_blocks, block_bytes);
+    if (st == QR_OK) st = tiers_init(&l->tiers, &l->kv, conf->n_ram);
     return st != QR_OK ? st : qr_forward_new(conf->model, conf->workers, &fc, &l->forward);
 }
 
@@ -229,6 +245,7 @@ enum qr_status qr_exec_local_new(const struct qr_exec_local_conf *conf, struct q
                                     .n_tokens_max = conf->n_tokens_max,
                                     .block_size = conf->block_size,
                                     .n_blocks = conf->n_blocks,
+                                    .tier_slots = {[QR_TIER_RAM] = conf->n_ram},
                                     .n_groups = 1,
                                     .block_bytes = {block_bytes},
                                     .n_vocab = mi->n_vocab,

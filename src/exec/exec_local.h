@@ -1,7 +1,7 @@
 /* The executor of this machine: model, KV bytes and sampling on one pool of workers.
  *
- * Owns: the KV pool's bytes (address space reserved at once, touched on use in 2 MiB extents), one sampler a
- * slot, the step's activations. Refuses to know: requests, queues. Threads: calls come from the engine
+ * Owns: the KV pool's bytes (address space reserved at once, touched on use in 2 MiB extents) and those of
+ * the other tiers, one sampler a slot, the step's activations. Refuses to know: requests, queues. Threads: calls come from the engine
  * thread, which works as worker 0. Lifetime: _new to ops->close. Model and workers outlive it. */
 #ifndef QR_EXEC_EXEC_LOCAL_H
 #define QR_EXEC_EXEC_LOCAL_H
@@ -16,6 +16,7 @@ struct qr_exec_local_conf {
     struct qr_workers *workers;
     int32_t n_slots, n_tokens_max, block_size;
     uint32_t n_blocks;
+    uint32_t n_ram; // blocks of other memory that preempted requests may go to
 };
 enum qr_status qr_exec_local_new(const struct qr_exec_local_conf *conf, struct qr_exec **out,
                                  struct qr_error *err) QR_MUST_CHECK;

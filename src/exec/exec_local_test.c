@@ -34,7 +34,7 @@ static bool bench_open(struct bench *b)
     assert_int_equal(qr_model_load(g, &(struct qr_model_conf){.workers = b->workers}, &b->model, &err),
                      QR_OK);
     qr_gguf_free(&g);
-    struct qr_exec_local_conf c = {b->model, b->workers, 8, STEP_MAX, BLOCK, BLOCKS};
+    struct qr_exec_local_conf c = {b->model, b->workers, 8, STEP_MAX, BLOCK, BLOCKS, 0};
     assert_int_equal(qr_exec_local_new(&c, &b->x, &err), QR_OK);
     b->batch = malloc(qr_batch_bytes(&(struct qr_batch_caps){8, STEP_MAX, 256, 8}));
     return true;
@@ -183,7 +183,7 @@ QR_TEST(exec_resumes_and_copies_blocks)
         (struct qr_batch_seq){.slot = 6, .n_tokens = 9, .pos0 = 32, .n_prompt = 21, .flags = QR_BATCH_SAMPLE},
         again + 32, copied);
     for (uint32_t i = 0; i < 2; i++)
-        qr_batch_copies(b.batch)[b.batch->n_copies++] = (struct qr_batch_copy){shuffled[i], copied[i]};
+        qr_batch_copies(b.batch)[b.batch->n_copies++] = (struct qr_batch_copy){.src = shuffled[i], .dst = copied[i]};
     batch_run(&b);
     again[41] = b.result.rows[0].token;
     generate(&b, 6, again, 21, 42, 41, 29, copied);

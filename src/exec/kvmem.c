@@ -1,7 +1,6 @@
 #include "exec/kvmem.h"
 
 #include <stdatomic.h>
-#include <string.h>
 
 #include "base/assert.h"
 #include "base/mem.h"
@@ -47,13 +46,6 @@ void kvmem_trim(struct kvmem *m)
         qr_pages_release(m->base + at, (n + 4095) & ~(size_t)4095);
         atomic_fetch_sub_explicit(&m->n_resident, 1, memory_order_relaxed);
     }
-}
-
-void kvmem_copy(struct kvmem *m, const struct qr_batch_copy *copy)
-{
-    QR_ASSERT(copy->src < m->n_blocks && copy->dst < m->n_blocks);
-    memcpy(m->base + (size_t)copy->dst * m->block_bytes, m->base + (size_t)copy->src * m->block_bytes,
-           m->block_bytes);
 }
 
 uint64_t kvmem_resident_bytes(const struct kvmem *m)

@@ -10,7 +10,6 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "core/batch.h"
 
 #define KVMEM_EXTENT ((size_t)2 << 20)
 
@@ -28,7 +27,6 @@ void kvmem_fini(struct kvmem *m);
 void kvmem_touch(struct kvmem *m, uint32_t block);
 // Gives all extents back to the system. No block holds anything that will be read again.
 void kvmem_trim(struct kvmem *m);
-void kvmem_copy(struct kvmem *m, const struct qr_batch_copy *copy);
 uint64_t kvmem_resident_bytes(const struct kvmem *m);
 
 #endif

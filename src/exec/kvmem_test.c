@@ -5,17 +5,6 @@
 #include "base/mem.h"
 #include "base/test.h"
 
-QR_TEST(kvmem_copies_whole_blocks)
-{
-    struct kvmem m;
-    assert_int_equal(kvmem_init(&m, 9, 1000), QR_OK);
-    for (int b = 0; b < 9; b++) memset(m.base + b * 1000, b + 1, 1000);
-    kvmem_copy(&m, &(struct qr_batch_copy){.src = 7, .dst = 2});
-    for (int b = 0; b < 9; b++)
-        for (int i = 0; i < 1000; i += 999) assert_int_equal(m.base[b * 1000 + i], b == 2 ? 8 : b + 1);
-    kvmem_fini(&m);
-}
-
 QR_TEST(kvmem_counts_extents_once)
 {
     struct kvmem m;

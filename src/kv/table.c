@@ -159,6 +159,20 @@ void qr_kv_table_fork(struct qr_kv_tables *t, int32_t from, int32_t to, int32_t 
     t->lens[to] = n;
 }
 
+qr_block_id qr_kv_table_grow(struct qr_kv_tables *t, int32_t i_table)
+{
+    QR_ASSERT(qr_kv_table_len(t, i_table) < t->conf.n_blocks_max);
+    qr_block_id id = take(t, i_table); // it looks at the length
+    return row(t, i_table)[t->lens[i_table]++] = id;
+}
+
+void qr_kv_table_share(struct qr_kv_tables *t, int32_t i_table, qr_block_id id)
+{
+    QR_ASSERT(qr_kv_table_len(t, i_table) < t->conf.n_blocks_max);
+    qr_kv_pool_ref(t->pool, id);
+    row(t, i_table)[t->lens[i_table]++] = id;
+}
+
 void qr_kv_table_drop(struct qr_kv_tables *t, int32_t i_table)
 {
     const qr_block_id *ids = row(t, i_table);

@@ -59,6 +59,10 @@ int qr_kv_table_extend(struct qr_kv_tables *t, int32_t i_table, int32_t from, in
                        struct qr_batch_copy *copy) QR_MUST_CHECK;
 // Lets the empty table `to` share the blocks that hold the first n_tokens of `from`.
 void qr_kv_table_fork(struct qr_kv_tables *t, int32_t from, int32_t to, int32_t n_tokens);
+// For a table that is filled again from another tier: appends a fresh block, of which the pool has one, or
+// shares one that another table holds.
+qr_block_id qr_kv_table_grow(struct qr_kv_tables *t, int32_t i_table);
+void qr_kv_table_share(struct qr_kv_tables *t, int32_t i_table, qr_block_id id);
 // Empties a table, tail first.
 void qr_kv_table_drop(struct qr_kv_tables *t, int32_t i_table);
 

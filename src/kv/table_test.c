@@ -68,7 +68,7 @@ QR_TEST(table_extend_takes_all_or_nothing)
 QR_TEST(table_fork_shares_and_a_write_copies_only_the_last_block)
 {
     struct rig r = open_rig(8);
-    struct qr_batch_copy copy = {99, 99};
+    struct qr_batch_copy copy = {.src = 99, .dst = 99};
     assert_int_equal(qr_kv_table_extend(r.t, 0, 0, 6, &copy), 0); // blocks 0, 1; block 1 half filled
     qr_kv_table_fork(r.t, 0, 1, 6);
     qr_kv_table_fork(r.t, 0, 2, 6);

@@ -80,6 +80,13 @@ static uint32_t page_blocks(const struct qr_lib_info *info)
 static enum qr_status start_engine(struct qr_lib *lib, const struct qr_lib_conf *conf, struct qr_error *err)
 {
     struct qr_lib_info *info = &lib->info;
+    uint64_t n_swap = conf->swap_bytes / info->block_bytes;
+    if (conf->swap_bytes > 0 && (n_swap == 0 || n_swap > INT32_MAX / 4))
+        return qr_fail_param(err, QR_EINVAL, "swap-space",
+                             "swap space of %llu bytes: expected room for 1 to %d KV blocks of %llu bytes",
+                             (unsigned long long)conf->swap_bytes, INT32_MAX / 4,
+                             (unsigned long long)info->block_bytes);
+    info->n_swap_blocks = (uint32_t)n_swap;
     struct lib_memory memory = {.max_model_len = conf->max_model_len,
                                 .max_num_seqs = info->max_num_seqs,
                                 .block_size = info->block_size,
@@ -89,7 +96,7 @@ static enum qr_status start_engine(struct qr_lib *lib, const struct qr_lib_conf 
                                 .ctx_max = info->model.ctx_max,
                                 .block_bytes = info->block_bytes,
                                 .machine_bytes = qr_machine_memory_bytes(),
-                                .used_bytes = qr_machine_rss_bytes(),
+                                .used_bytes = qr_machine_rss_bytes() + conf->swap_bytes,
                                 .step_bytes = step_bytes(&info->model, info->max_num_batched_tokens)};
     struct lib_pool pool;
     enum qr_status st = lib_size_pool(&memory, &pool, err);
@@ -102,7 +109,8 @@ static enum qr_status start_engine(struct qr_lib *lib, const struct qr_lib_conf 
                                     .n_slots = info->max_num_seqs,
                                     .n_tokens_max = info->max_num_batched_tokens,
                                     .block_size = info->block_size,
-                                    .n_blocks = info->n_blocks};
+                                    .n_blocks = info->n_blocks,
+                                    .n_ram = info->n_swap_blocks};
     if ((st = qr_exec_local_new(&xc, &lib->exec, err)) != QR_OK) return st;
     struct qr_engine_conf ec = {.max_num_seqs = info->max_num_seqs,
                                 .max_num_batched_tokens = info->max_num_batched_tokens,
@@ -113,7 +121,9 @@ static enum qr_status start_engine(struct qr_lib *lib, const struct qr_lib_conf 
                                 .kv_idle_release_ns = conf->kv_idle_release_ns,
                                 .check_every_step = conf->check_every_step,
                                 .layout = conf->layout,
-                                .page_blocks = page_blocks(info)};
+                                .page_blocks = page_blocks(info),
+                                .preempt_mode = conf->preempt_mode,
+                                .preempt_every = conf->preempt_every};
     if ((st = qr_engine_new(&ec, lib->exec, &lib->engine, err)) != QR_OK) return st;
     return qr_engine_start(lib->engine) == QR_OK
                ? QR_OK

@@ -30,7 +30,10 @@ struct qr_lib_conf {
     int32_t max_num_seqs, max_num_batched_tokens, block_size;
     uint64_t kv_bytes;   // the pool; 0: from memory_share
     uint32_t n_blocks;   // overrides kv_bytes when > 0
-    double memory_share; // of the smaller of RAM and the cgroup limit, for everything
+    uint64_t swap_bytes; // memory beside the pool for preempted requests; 0: none
+    enum qr_preempt_mode preempt_mode;
+    uint64_t preempt_every; // tests: every so many steps everything is preempted; 0: never
+    double memory_share;    // of the smaller of RAM and the cgroup limit, for everything
     int32_t n_threads;   // 0: the quota
     const int *cpus;
     int n_cpus; // pinning; NULL: none
@@ -48,6 +51,7 @@ struct qr_lib_info {
     int32_t max_model_len, max_num_seqs, max_num_batched_tokens, block_size, n_threads;
     uint32_t n_blocks;
     uint64_t kv_bytes, block_bytes;
+    uint32_t n_swap_blocks; // that fit into the swap space
     bool has_template;
     int32_t bos, eos; // -1 where absent
     uint64_t load_ns;

@@ -89,7 +89,7 @@ struct lib_memory {
     int32_t ctx_max;
     uint64_t block_bytes;
     uint64_t machine_bytes; // memory that there is
-    uint64_t used_bytes;    // weights, and what the process holds besides
+    uint64_t used_bytes;    // weights, what the process holds besides, swap space
     uint64_t step_bytes;    // activations of the largest step, not yet taken
 };
 struct lib_pool {

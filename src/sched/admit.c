@@ -38,12 +38,11 @@ static bool fits_worst_case(const struct qr_sched *s, const struct qr_sched_req 
 }
 
 // Whether a waiting request would be admitted: a slot for each sequence, blocks for all tokens it knows
-// beside what running ones still need, and, unless it will be alone, one spare block a sequence, so that what
-// was just admitted is not preempted at once.
+// beside what running ones still need, and some to spare (sched_spare).
 bool sched_has_room(const struct qr_sched *s, const struct qr_sched_req *r)
 {
     if (s->n_running_seqs + r->n_live > s->conf.max_num_seqs) return false;
-    uint32_t spare = s->n_running > 0 ? (uint32_t)(s->n_running_seqs + r->n_live) : 0;
+    uint32_t spare = sched_spare(s, r);
     if (s->conf.layout != QR_KV_PAGED) {
         struct qr_kv_want w = qr_sched_req_want(r);
         return qr_kv_tables_room(s->tables, &w, (uint32_t)r->n_live, outstanding(s), spare);
@@ -56,8 +55,10 @@ bool sched_has_room(const struct qr_sched *s, const struct qr_sched_req *r)
 // Tokens that a waiting request can compute before its sequences part.
 int32_t sched_first_part(const struct qr_sched *s, struct qr_sched_req *r)
 {
-    bool apart = r->n_live == 1 || s->conf.layout != QR_KV_PAGED;
-    return apart ? qr_sched_req_leader(r)->n_ids : r->req->n_prompt - 1;
+    const struct qr_seq *lead = qr_sched_req_leader(r);
+    bool apart = r->n_live == 1 || r->forked || s->conf.layout != QR_KV_PAGED;
+    int32_t to = apart ? lead->n_ids : r->req->n_prompt - 1;
+    return to - lead->n_computed; // what was swapped out need not be computed
 }
 
 // Of static batches, the present one takes members until one finds no room or none is left.

@@ -106,13 +106,16 @@ const struct qr_plan *qr_sched_plan(struct qr_sched *s, uint64_t now_ns, int32_t
     s->plan.n_orders = s->plan.n_preemptions = s->plan.n_grants = 0;
     s->budget = budget;
     s->is_blocked = false;
+    QR_ASSERT(s->n_outs == 0 && s->n_ins == 0); // moves of the last plan were made
+    s->i_plan++;
+    sched_force(s);
     bool prompts = sched_prompt_work(s);
     int32_t kept =
         prompts && s->n_steps_without_prompt >= PROMPT_WAIT_STEPS ? (budget < SCHED_CHUNK ? budget : SCHED_CHUNK) : 0;
     int32_t n_rows = sched_share_generating(s, budget - kept);
     sched_share_chunks(s, budget - n_rows, n_rows == 0 || kept > 0);
     bool is_short = secure_running(s);
-    if (!is_short && s->plan.n_preemptions == 0) sched_admit(s, budget - granted(s));
+    if (!is_short && s->plan.n_preemptions == s->n_forced) sched_admit(s, budget - granted(s));
     if (s->plan.n_grants == 0 && s->n_running > 0) secure_first(s);
     s->n_steps_without_prompt = !prompts || kept > 0 || grants_prompt(s) ? 0 : s->n_steps_without_prompt + 1;
     for (int32_t i = 0; i < s->plan.n_grants; i++)
@@ -128,6 +131,15 @@ static void squeeze(struct qr_sched *s)
     s->plan.n_grants = n;
 }
 
+// In the order of their phases; copies on write follow.
+static void put_moves(const struct qr_sched *s, struct qr_batch *b)
+{
+    struct qr_batch_copy *c = qr_batch_copies(b);
+    if (s->n_outs > 0) memcpy(c, s->outs, s->n_outs * sizeof *c);
+    if (s->n_ins > 0) memcpy(c + s->n_outs, s->ins, s->n_ins * sizeof *c);
+    b->n_copies = (int32_t)(s->n_outs + s->n_ins);
+}
+
 const struct qr_batch *qr_sched_batch(struct qr_sched *s)
 {
     squeeze(s);
@@ -137,11 +149,13 @@ const struct qr_batch *qr_sched_batch(struct qr_sched *s)
         caps.n_table += qr_kv_table_len(s->tables, s->grants[i].seq->slot);
         caps.n_copies += s->grants[i].n_copies;
     }
-    if (caps.n_seqs == 0) return NULL;
+    caps.n_copies += (int32_t)(s->n_outs + s->n_ins);
+    if (caps.n_seqs == 0 && caps.n_copies == 0) return NULL;
     struct qr_batch *b = qr_batch_init(s->batch_mem, &caps);
     b->step = ++s->i_step;
     memset((char *)b + b->seqs_at, 0,
            b->bytes - b->seqs_at); // gaps between parts too: equal plans are equal bytes
+    put_moves(s, b);
     for (int32_t i = 0; i < s->plan.n_grants; i++) {
         const struct qr_grant *g = &s->grants[i];
         const struct qr_seq *q = g->seq;

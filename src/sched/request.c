@@ -92,9 +92,22 @@ enum qr_status qr_sched_req_new(const struct qr_req *req, qr_req_id id, struct q
 void qr_sched_req_free(struct qr_sched_req **r)
 {
     if (!*r) return;
+    qr_free((*r)->saved);
     qr_free((*r)->req);
     qr_free(*r);
     *r = NULL;
+}
+
+enum qr_status qr_sched_req_reserve(struct qr_sched_req *r, const struct qr_sched_conf *conf)
+{
+    uint32_t n_slots = 0;
+    for (int t = 0; t < QR_TIERS; t++) n_slots += conf->n_slots[t];
+    if (n_slots == 0 || conf->preempt_mode == QR_PREEMPT_RECOMPUTE) return QR_OK;
+    int32_t each = qr_kv_blocks_for(r->req->n_prompt + r->req->sampling.max_tokens, conf->block_size);
+    r->saved = qr_malloc(QR_MEM_REQ, (size_t)r->req->n_choices * (size_t)each * sizeof *r->saved);
+    if (!r->saved) return QR_ENOMEM;
+    for (int32_t i = 0; i < r->req->n_choices; i++) r->seqs[i].saved = r->saved + (size_t)i * (size_t)each;
+    return QR_OK;
 }
 
 struct qr_seq *qr_sched_req_leader(struct qr_sched_req *r)
@@ -130,11 +143,21 @@ struct qr_kv_want qr_sched_req_want(const struct qr_sched_req *r)
     return w;
 }
 
-uint32_t qr_sched_req_blocks(const struct qr_sched_req *r, int32_t block_size)
+static uint32_t blocks_of_live(const struct qr_sched_req *r, int32_t block_size, bool most)
 {
     int32_t shared = r->n_live > 1 ? (r->req->n_prompt - 1) / block_size : 0;
-    int32_t n = shared;
+    int32_t n = shared, n_max = r->req->n_prompt + r->req->sampling.max_tokens;
     for (int32_t i = 0; i < r->req->n_choices; i++)
-        if (!r->seqs[i].done) n += qr_kv_blocks_for(r->seqs[i].n_ids, block_size) - shared;
+        if (!r->seqs[i].done) n += qr_kv_blocks_for(most ? n_max : r->seqs[i].n_ids, block_size) - shared;
     return (uint32_t)n;
+}
+
+uint32_t qr_sched_req_blocks(const struct qr_sched_req *r, int32_t block_size)
+{
+    return blocks_of_live(r, block_size, false);
+}
+
+uint32_t qr_sched_req_blocks_max(const struct qr_sched_req *r, int32_t block_size)
+{
+    return blocks_of_live(r, block_size, true);
 }

@@ -17,6 +17,7 @@
 
 #include "base/status.h"
 #include "core/req.h"
+#include "core/tier.h"
 #include "kv/layout.h"
 
 enum qr_batching {
@@ -34,6 +35,12 @@ struct qr_sched_conf {
     enum qr_kv_layout_kind layout;
     uint32_t page_blocks; // of QR_KV_VIRTUAL; 0 is 1
     enum qr_batching batching;
+    uint32_t n_slots[QR_TIERS]; // of the tiers that preempted blocks may go to; 0: none
+    enum qr_preempt_mode preempt_mode;
+    struct qr_preempt_costs preempt_costs; // until better ones come (qr_sched_set_costs)
+    // Tests: every so many plans all running requests are preempted that moved on since they were admitted; and
+    // at this plan (from 1) all of them, once. 0: never.
+    uint64_t preempt_every, preempt_at;
 };
 
 struct qr_seq {
@@ -46,6 +53,8 @@ struct qr_seq {
     bool done;
     bool open;          // the executor knows the slot; kept by the engine
     int32_t *generated; // (max_tokens)
+    int32_t n_saved;    // blocks that wait in the request's tier
+    uint32_t *saved;    // (their most) the tier's slots, in the table's order
 };
 
 enum qr_sched_state { QR_SCHED_NEW, QR_SCHED_WAITING, QR_SCHED_RUNNING, QR_SCHED_ENDED };
@@ -59,6 +68,11 @@ struct qr_sched_req {
     uint64_t arrival_ns, scheduled_ns; // first time in a plan, 0 before
     int32_t n_live;                    // sequences not done
     int32_t n_preemptions;
+    int32_t n_squeezed;               // preemptions by a shortage of blocks
+    enum qr_tier tier;                // where its blocks wait while it is preempted; POOL: nowhere
+    uint64_t saved_in;                // the plan that moved them there
+    uint32_t *saved;                  // memory of the sequences' slots; NULL: it is never swapped
+    bool moved, drew;                 // since it was admitted: computed anything, drew a token
     int32_t n_scored;                 // prompt positions whose score went out
     int32_t n_prompt_seen;            // prompt tokens that were ever computed
     bool forked;                      // every live sequence goes its own way
@@ -72,6 +86,9 @@ enum qr_status qr_sched_req_fits(const struct qr_sched_conf *conf, const struct 
 enum qr_status qr_sched_req_new(const struct qr_req *req, qr_req_id id,
                                 struct qr_sched_req **out) QR_MUST_CHECK;
 void qr_sched_req_free(struct qr_sched_req **r);
+// Takes the memory that swapping a new request needs: a slot's id for each block that it may ever own, where conf
+// has tiers at all.
+enum qr_status qr_sched_req_reserve(struct qr_sched_req *r, const struct qr_sched_conf *conf) QR_MUST_CHECK;
 
 // The first sequence that is not done; there is one while n_live > 0.
 struct qr_seq *qr_sched_req_leader(struct qr_sched_req *r);
@@ -84,5 +101,7 @@ int32_t qr_seq_id(const struct qr_sched_req *r, const struct qr_seq *q, int32_t 
 struct qr_kv_want qr_sched_req_want(const struct qr_sched_req *r);
 // Blocks that hold the tokens known so far, when each choice has tokens of its own behind the shared prompt.
 uint32_t qr_sched_req_blocks(const struct qr_sched_req *r, int32_t block_size);
+// The same once every live choice has drawn its last token.
+uint32_t qr_sched_req_blocks_max(const struct qr_sched_req *r, int32_t block_size);
 
 #endif

@@ -6,13 +6,32 @@
 #include "base/mem.h"
 #include "sched/sched_internal.h"
 
+// What can move between the pool and other tiers in one plan, each way.
+static uint32_t moves_max(const struct qr_sched_conf *c)
+{
+    uint32_t n = 0;
+    for (int t = 0; t < QR_TIERS; t++) n += c->n_slots[t];
+    return n;
+}
+
 static struct qr_batch_caps caps_of(const struct qr_sched_conf *c)
 {
     return (struct qr_batch_caps){.n_seqs = c->max_num_seqs,
                                   .n_tokens = c->max_num_batched_tokens,
                                   .n_table =
                                       c->max_num_seqs * qr_kv_blocks_for(c->max_model_len, c->block_size),
-                                  .n_copies = c->max_num_seqs};
+                                  .n_copies = c->max_num_seqs + 2 * (int32_t)moves_max(c)};
+}
+
+static enum qr_status new_tiers(struct qr_sched *s)
+{
+    size_t n = moves_max(&s->conf);
+    s->outs = qr_malloc(QR_MEM_SCHED, (n + 1) * sizeof *s->outs);
+    s->ins = qr_malloc(QR_MEM_SCHED, (n + 1) * sizeof *s->ins);
+    if (!s->outs || !s->ins) return QR_ENOMEM;
+    for (int t = QR_TIER_POOL + 1; t < QR_TIERS; t++)
+        if (qr_kv_tier_new(s->conf.n_slots[t], s->conf.n_blocks, &s->tiers[t]) != QR_OK) return QR_ENOMEM;
+    return QR_OK;
 }
 
 enum qr_status qr_sched_new(const struct qr_sched_conf *conf, struct qr_sched **out)
@@ -23,6 +42,7 @@ enum qr_status qr_sched_new(const struct qr_sched_conf *conf, struct qr_sched **
     size_t n = (size_t)conf->max_num_seqs;
     struct qr_batch_caps caps = caps_of(conf);
     s->conf = *conf;
+    s->preempt_costs = conf->preempt_costs;
     s->running = qr_calloc(QR_MEM_SCHED, n, sizeof *s->running);
     s->free_slots = qr_calloc(QR_MEM_SCHED, n, sizeof *s->free_slots);
     s->orders = qr_calloc(QR_MEM_SCHED, 2 * n, sizeof *s->orders);
@@ -38,7 +58,7 @@ enum qr_status qr_sched_new(const struct qr_sched_conf *conf, struct qr_sched **
                                    .n_blocks_max = qr_kv_blocks_for(conf->max_model_len, conf->block_size)};
     if (!s->running || !s->free_slots || !s->orders || !s->preemptions || !s->grants || !s->picks ||
         !s->batch_mem || qr_kv_pool_new(conf->n_blocks, &s->pool) != QR_OK ||
-        qr_kv_tables_new(s->pool, &tc, &s->tables) != QR_OK) {
+        qr_kv_tables_new(s->pool, &tc, &s->tables) != QR_OK || new_tiers(s) != QR_OK) {
         qr_sched_free(&s);
         return QR_ENOMEM;
     }
@@ -54,6 +74,9 @@ void qr_sched_free(struct qr_sched **sched)
     if (!s) return;
     qr_kv_tables_free(&s->tables);
     qr_kv_pool_free(&s->pool);
+    for (int t = 0; t < QR_TIERS; t++) qr_kv_tier_free(&s->tiers[t]);
+    qr_free(s->outs);
+    qr_free(s->ins);
     qr_free(s->running);
     qr_free(s->free_slots);
     qr_free(s->orders);
@@ -95,17 +118,20 @@ void sched_run(struct qr_sched *s, struct qr_sched_req *r)
 {
     qr_queue_remove(&s->waiting, r);
     r->state = QR_SCHED_RUNNING;
+    r->moved = r->drew = false;
+    bool is_saved = r->tier != QR_TIER_POOL;
     // Where nothing is shared every sequence computes its prompt itself, and they part at once.
-    r->forked = r->n_live == 1 || !qr_kv_tables_share(s->tables);
+    if (r->n_live == 1 || !qr_kv_tables_share(s->tables)) r->forked = true;
     struct qr_kv_want want = qr_sched_req_want(r);
     for (int32_t i = 0; i < r->req->n_choices; i++) {
         struct qr_seq *q = &r->seqs[i];
         if (q->done) continue;
-        QR_ASSERT(s->n_running_seqs < s->conf.max_num_seqs && q->n_computed == 0);
+        QR_ASSERT(s->n_running_seqs < s->conf.max_num_seqs && (q->n_computed == 0 || is_saved));
         q->slot = s->free_slots[s->conf.max_num_seqs - 1 - s->n_running_seqs++];
         qr_kv_table_admit(s->tables, q->slot, &want);
         sched_order(s, QR_ORDER_OPEN, r, q);
     }
+    if (is_saved) sched_load(s, r);
     int32_t at = s->n_running++;
     for (; at > 0 && qr_sched_before(r, s->running[at - 1]); at--) s->running[at] = s->running[at - 1];
     s->running[at] = r;
@@ -223,14 +249,30 @@ void qr_sched_computed(struct qr_sched *s)
         count_computed(s, g->r, g->seq, g->n_tokens);
         g->seq->n_computed += g->n_tokens;
         g->seq->n_granted = 0;
+        g->r->moved = true;
         n_tokens += (uint64_t)g->n_tokens;
     }
     for (int32_t i = 0; i < s->plan.n_grants; i++) sched_fork(s, s->grants[i].r);
     s->counts.n_step_seqs += (uint64_t)s->plan.n_grants;
     s->plan.n_grants = 0;
+    sched_settle(s);
     count_step(&s->counts, n_tokens);
     struct qr_kv_slots slots = count_slots(s);
     count_step_slots(&s->counts, &slots);
+}
+
+void qr_sched_failed(struct qr_sched *s)
+{
+    if (s->n_outs > 0)
+        for (struct qr_sched_req *r = s->waiting.head; r; r = r->next)
+            if (r->tier != QR_TIER_POOL && r->saved_in == s->i_plan) sched_drop_saved(s, r);
+    s->n_outs = 0;
+    sched_settle(s);
+}
+
+void qr_sched_set_costs(struct qr_sched *s, const struct qr_preempt_costs *costs)
+{
+    s->preempt_costs = *costs;
 }
 
 void qr_sched_append(struct qr_sched_req *r, struct qr_seq *q, int32_t token)
@@ -239,6 +281,7 @@ void qr_sched_append(struct qr_sched_req *r, struct qr_seq *q, int32_t token)
     QR_ASSERT(!q->done && q->n_computed == q->n_ids && n_generated < r->req->sampling.max_tokens);
     q->generated[n_generated] = token;
     q->n_ids++;
+    r->drew = true;
 }
 
 // The leader leaves before the others forked: the next live sequence takes over what it computed.
@@ -263,7 +306,10 @@ int32_t qr_sched_end(struct qr_sched *s, struct qr_sched_req *r, int32_t choice)
     r->n_live--;
     if (led && r->n_live > 0) hand_over(s, r, q);
     if (slot >= 0) sched_release(s, q);
-    if (r->n_live == 1) r->forked = r->state == QR_SCHED_RUNNING;
+    if (r->tier != QR_TIER_POOL)
+        sched_end_saved(s, r, q);
+    else if (r->n_live == 1)
+        r->forked = r->state == QR_SCHED_RUNNING;
     if (r->n_live > 0) return slot;
     if (r->state == QR_SCHED_WAITING)
         qr_queue_remove(&s->waiting, r);
@@ -291,6 +337,13 @@ void qr_sched_snapshot(const struct qr_sched *s, struct qr_snapshot *o)
     memcpy(o->n_steps_of, c->n_steps_of, sizeof o->n_steps_of);
     o->waste_slots = c->waste_slots, o->waste_of_slots = c->waste_of_slots;
     o->n_preemptions = c->n_preemptions, o->n_preempted_tokens = c->n_preempted_tokens;
+    o->n_swaps = c->n_swaps;
+    for (int t = QR_TIER_POOL + 1; t < QR_TIERS; t++) {
+        o->n_slots[t] = qr_kv_tier_n_slots(s->tiers[t]);
+        o->n_slots_used[t] = o->n_slots[t] - qr_kv_tier_n_free(s->tiers[t]);
+        o->n_blocks_out[t] = c->n_blocks_out[t];
+        o->n_blocks_in[t] = c->n_blocks_in[t];
+    }
     o->n_prompt_tokens = c->n_prompt_tokens, o->n_recomputed_tokens = c->n_recomputed_tokens;
 }
 
@@ -314,9 +367,7 @@ void qr_sched_check(const struct qr_sched *s)
     qr_kv_pool_check(s->pool);
     qr_kv_tables_check(s->tables);
     qr_queue_check(&s->waiting);
-    for (const struct qr_sched_req *r = s->waiting.head; r; r = r->next)
-        for (int32_t i = 0; i < r->req->n_choices; i++)
-            QR_ASSERT(r->seqs[i].slot < 0 && r->seqs[i].n_computed == 0);
+    sched_check_saved(s);
     int32_t n_live = 0, n_tokens = 0;
     const struct qr_sched_req *head = s->waiting.head;
     for (int32_t i = 0; i < s->n_running; i++) {

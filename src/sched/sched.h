@@ -11,7 +11,7 @@
  *   plan = qr_sched_plan(s, now, budget)   decides, takes blocks, preempts, admits
  *   plan->orders: the caller opens and closes slots, in this order; on a failure qr_sched_end drops the
  * request qr_sched_batch(s)                      what is left of the plan, as one flat buffer; NULL: nothing
- *   (execute)
+ *   (execute; if that fails: qr_sched_failed(s), and end the requests of the batch)
  *   qr_sched_computed(s)                   the batch's tokens now have KV
  *   qr_sched_append / qr_sched_end         for every sampled token
  */
@@ -56,8 +56,14 @@ struct qr_grant { // tokens for a sequence: row i of the batch is grant i
     uint32_t flags;   // enum qr_batch_flags
 };
 struct qr_preemption { // for the log
-    struct qr_sched_req *victim, *for_whom;
-    int32_t n_tokens; // computed ones that were dropped
+    struct qr_sched_req *victim;
+    struct qr_sched_req *for_whom; // NULL: a test asked for it
+    enum qr_tier tier;             // where its blocks wait; POOL: they were dropped
+    enum qr_tier best;             // the tier that would have cost least; POOL: there is none
+    bool had_room;                 // there
+    int32_t n_tokens;              // computed ones, those that sequences share once
+    uint32_t n_blocks;             // that hold them
+    uint64_t swap_ns, compute_ns;  // what either way costs; swap: to `best` and back
 };
 struct qr_plan {
     const struct qr_order *orders;
@@ -69,10 +75,15 @@ struct qr_plan {
 // Plans a step of at most budget tokens. While anything waits or runs, at least one token is granted.
 const struct qr_plan *qr_sched_plan(struct qr_sched *s, uint64_t now_ns, int32_t budget);
 // The plan as a batch, once; the buffer is the scheduler's, valid until the next plan. Row i belongs to grant
-// i of the plan as it is now (dropped grants are squeezed out).
+// i of the plan as it is now (dropped grants are squeezed out). It may hold copies alone; they must be made.
 const struct qr_batch *qr_sched_batch(struct qr_sched *s);
 // The plan's grants stay readable (with n_grants 0) until the next plan.
 void qr_sched_computed(struct qr_sched *s);
+// Instead of computed: whether the batch's copies were made is unknown. What they took out of the pool counts
+// as lost, and is recomputed.
+void qr_sched_failed(struct qr_sched *s);
+// What preempting costs from now on. Between steps.
+void qr_sched_set_costs(struct qr_sched *s, const struct qr_preempt_costs *costs);
 // A token that was sampled for a sequence.
 void qr_sched_append(struct qr_sched_req *r, struct qr_seq *q, int32_t token);
 // Ends a queued sequence and frees its blocks, tail first. Returns the slot that it held, -1 for none: the

@@ -8,6 +8,7 @@
 
 #include "kv/pool.h"
 #include "kv/table.h"
+#include "kv/tier.h"
 #include "sched/queue.h"
 #include "sched/sched.h"
 
@@ -29,6 +30,7 @@ struct sched_counts { // only grow
     uint64_t n_steps, n_step_tokens, n_step_seqs, waste_slots, waste_of_slots;
     struct qr_kv_slots kv; // sums over steps
     uint64_t n_steps_of[QR_STEP_SIZES]; // by the step's tokens, as in the snapshot
+    uint64_t n_swaps, n_blocks_out[QR_TIERS], n_blocks_in[QR_TIERS];
 };
 
 struct qr_sched {
@@ -46,6 +48,14 @@ struct qr_sched {
     uint64_t i_step;
     bool is_blocked;   // in this step the next waiting request found a slot and no blocks
     bool batch_closed; // QR_BATCHING_STATIC: nobody joins any more
+    struct qr_preempt_costs preempt_costs;
+    struct qr_kv_tier *tiers[QR_TIERS]; // none for the pool
+
+    uint64_t i_plan;
+    int32_t n_forced; // preemptions of the plan that a test asked for
+    // The plan's moves between the pool and other tiers; (slots of all tiers) each.
+    struct qr_batch_copy *outs, *ins;
+    uint32_t n_outs, n_ins;
 
     struct qr_plan plan;
     int32_t budget;                    // of the plan
@@ -88,7 +98,29 @@ void sched_admit(struct qr_sched *s, int32_t left);
 
 // ==== preempt.c ====
 
+// Takes all blocks and slots from a running request and queues it again: swapped out or to be recomputed,
+// whichever costs less. for_whom NULL: a test asked for it.
 void sched_preempt(struct qr_sched *s, struct qr_sched_req *v, struct qr_sched_req *for_whom);
+// The preemptions that a test asked for in this plan.
+void sched_force(struct qr_sched *s);
+// Blocks that must stay free beside what is known to be needed when r is admitted.
+uint32_t sched_spare(const struct qr_sched *s, const struct qr_sched_req *r);
+
+// ==== swap.c ====
+
+// Blocks of a running request that hold computed tokens, those that its sequences share once.
+uint32_t sched_count_blocks(struct qr_sched *s, struct qr_sched_req *r, enum qr_tier tier);
+// Orders copies of them to the tier, which has room, and notes the slots; the tables stay as they are.
+void sched_save(struct qr_sched *s, struct qr_sched_req *r, enum qr_tier tier);
+// Fills the empty tables of a request that has its slots again, and orders the copies.
+void sched_load(struct qr_sched *s, struct qr_sched_req *r);
+// A waiting request will be recomputed after all.
+void sched_drop_saved(struct qr_sched *s, struct qr_sched_req *r);
+// The same for one of its sequences, which ends; a leader's go to the next one.
+void sched_end_saved(struct qr_sched *s, struct qr_sched_req *r, struct qr_seq *q);
+// The moves ordered so far were made.
+void sched_settle(struct qr_sched *s);
+void sched_check_saved(const struct qr_sched *s);
 
 // ==== plan.c ====
 

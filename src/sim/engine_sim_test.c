@@ -102,6 +102,7 @@ QR_TEST(engine_eight_requests_of_forty_blocks_share_a_pool_of_sixty_four)
     for (int i = 0; i < 8; i++) {
         equals_solo(&q[i], &seen[i]);
         n_preemptions += seen[i].n_preemptions;
+        assert_true(seen[i].n_preemptions <= 8); // log2 of the pool, and two
         sim_rig_req_fini(&q[i]);
     }
     struct qr_snapshot s = snap(&r);

@@ -18,13 +18,19 @@ struct exec_sim {
     struct qr_exec face;
     struct qr_exec_sim_conf conf;
     struct slot *slots; // (n_slots)
-    uint64_t *shadow;   // (n_blocks, block_size) the hash of the history that was written there; 0: never
+    // (blocks of the tier, block_size) the hash of the history that was written there; 0: never
+    uint64_t *shadow[QR_TIERS];
     uint64_t *writers;  // (n_blocks) step << 16 | row + 1 of the last write
     struct qr_out_row *rows; // (n_tokens_max + n_slots)
     struct qr_top *tops;     // (n_tokens_max + n_slots, QR_LOGPROBS_MAX)
     struct qr_exec_result result;
     qr_ticket last;
 };
+
+static uint32_t tier_blocks(const struct qr_exec_sim_conf *c, int tier)
+{
+    return tier == QR_TIER_POOL ? c->n_blocks : tier == QR_TIER_RAM ? c->n_ram : 0;
+}
 
 static struct exec_sim *sim_of(struct qr_exec *x)
 {
@@ -38,6 +44,7 @@ static void sim_info(struct qr_exec *x, struct qr_exec_info *out)
                                  .n_tokens_max = c->n_tokens_max,
                                  .block_size = c->block_size,
                                  .n_blocks = c->n_blocks,
+                                 .tier_slots = {[QR_TIER_RAM] = c->n_ram},
                                  .n_groups = 1,
                                  .n_vocab = c->n_vocab,
                                  .ctx_max = c->ctx_max};
@@ -92,7 +99,7 @@ static void shadow_read(const struct exec_sim *e, const struct qr_batch *b, cons
 {
     const struct slot *s = &e->slots[q->slot];
     for (int32_t p = 0; p < q->pos0; p++) {
-        uint64_t got = e->shadow[place(e, b, q, p)];
+        uint64_t got = e->shadow[QR_TIER_POOL][place(e, b, q, p)];
         if (got == s->past[p]) continue;
         fprintf(stderr, "sim: step %llu: slot %d reads position %d in block %u: %s\n",
                 (unsigned long long)b->step, q->slot, p,
@@ -111,7 +118,7 @@ static void shadow_write(struct exec_sim *e, const struct qr_batch *b, const str
         uint64_t *last = &e->writers[at / (size_t)e->conf.block_size];
         QR_ASSERT(*last >> 16 != b->step || *last == writer); // two sequences write one block in one step
         *last = writer;
-        e->shadow[at] = s->past[p];
+        e->shadow[QR_TIER_POOL][at] = s->past[p];
     }
 }
 
@@ -121,7 +128,9 @@ static void shadow_step(struct exec_sim *e, const struct qr_batch *b)
     qr_batch_check(b, e->conf.block_size, e->conf.n_blocks);
     for (int32_t i = 0; i < b->n_copies; i++) {
         const struct qr_batch_copy *c = &qr_batch_copies(b)[i];
-        memcpy(e->shadow + c->dst * bs, e->shadow + c->src * bs, bs * sizeof *e->shadow);
+        QR_ASSERT(c->src < tier_blocks(&e->conf, c->src_tier) && c->dst < tier_blocks(&e->conf, c->dst_tier));
+        memcpy(e->shadow[c->dst_tier] + c->dst * bs, e->shadow[c->src_tier] + c->src * bs,
+               bs * sizeof(uint64_t));
     }
     const struct qr_batch_seq *q = qr_batch_seqs(b);
     for (int32_t i = 0; i < b->n_seqs; i++) shadow_read(e, b, &q[i]);
@@ -213,7 +222,9 @@ static enum qr_status sim_submit(struct qr_exec *x, const struct qr_batch *b, qr
                          (size_t)q->n_tokens * sizeof(int32_t)) == 0);
     }
     if (e->conf.shadow) shadow_step(e, b);
-    e->result = (struct qr_exec_result){.elapsed_ns = cost_of(e, b), .rows = e->rows, .tops = e->tops};
+    uint64_t copy_ns = (uint64_t)b->n_copies * e->conf.costs.copy_ns;
+    e->result = (struct qr_exec_result){
+        .elapsed_ns = copy_ns + cost_of(e, b), .copy_ns = copy_ns, .rows = e->rows, .tops = e->tops};
     for (int32_t i = 0; i < b->n_seqs; i++) run_seq(e, b, i);
     *out = ++e->last;
     return QR_OK;
@@ -233,8 +244,10 @@ static enum qr_status sim_wait(struct qr_exec *x, qr_ticket t, struct qr_exec_re
 static void sim_trim(struct qr_exec *x)
 {
     struct exec_sim *e = sim_of(x);
-    if (!e->shadow) return;
-    memset(e->shadow, 0, (size_t)e->conf.n_blocks * (size_t)e->conf.block_size * sizeof *e->shadow);
+    if (!e->conf.shadow) return;
+    for (int t = 0; t < QR_TIERS; t++)
+        memset(e->shadow[t], 0,
+               (size_t)tier_blocks(&e->conf, t) * (size_t)e->conf.block_size * sizeof(uint64_t));
     memset(e->writers, 0, e->conf.n_blocks * sizeof *e->writers);
 }
 
@@ -243,11 +256,22 @@ static void sim_close(struct qr_exec *x)
     struct exec_sim *e = sim_of(x);
     for (int32_t i = 0; e->slots && i < e->conf.n_slots; i++) qr_free(e->slots[i].past);
     qr_free(e->slots);
-    qr_free(e->shadow);
+    for (int t = 0; t < QR_TIERS; t++) qr_free(e->shadow[t]);
     qr_free(e->writers);
     qr_free(e->rows);
     qr_free(e->tops);
     qr_free(e);
+}
+
+static enum qr_status new_shadow(struct exec_sim *e)
+{
+    for (int t = 0; t < QR_TIERS; t++) {
+        size_t n = (size_t)tier_blocks(&e->conf, t) * (size_t)e->conf.block_size;
+        e->shadow[t] = qr_calloc(QR_MEM_EXEC, n + 1, sizeof(uint64_t));
+        if (!e->shadow[t]) return QR_ENOMEM;
+    }
+    e->writers = qr_calloc(QR_MEM_EXEC, e->conf.n_blocks, sizeof *e->writers);
+    return e->writers ? QR_OK : QR_ENOMEM;
 }
 
 static const struct qr_exec_ops sim_ops = {.info = sim_info,
@@ -273,12 +297,7 @@ enum qr_status qr_exec_sim_new(const struct qr_exec_sim_conf *conf, struct qr_ex
     e->slots = qr_calloc(QR_MEM_EXEC, (size_t)conf->n_slots, sizeof *e->slots);
     e->rows = qr_malloc(QR_MEM_EXEC, n_rows * sizeof *e->rows);
     e->tops = qr_malloc(QR_MEM_EXEC, n_rows * QR_LOGPROBS_MAX * sizeof *e->tops);
-    if (conf->shadow) {
-        e->shadow =
-            qr_calloc(QR_MEM_EXEC, (size_t)conf->n_blocks * (size_t)conf->block_size, sizeof *e->shadow);
-        e->writers = qr_calloc(QR_MEM_EXEC, conf->n_blocks, sizeof *e->writers);
-    }
-    if (!e->slots || !e->rows || !e->tops || (conf->shadow && (!e->shadow || !e->writers))) {
+    if (!e->slots || !e->rows || !e->tops || (conf->shadow && new_shadow(e) != QR_OK)) {
         sim_close(&e->face);
         return qr_fail(err, QR_ENOMEM, "no memory for the simulated executor (%u blocks, %d slots)",
                        conf->n_blocks, conf->n_slots);

@@ -1,7 +1,8 @@
 /* An executor without a machine: a cost model, a virtual clock, and made-up tokens.
  *
  * Owns: per-slot token generators (a pure function of the seed and of every id before, so that recomputing
- * gives the same text), and a shadow of every block's contents that catches a read of what was never written.
+ * gives the same text), and a shadow of every block's contents, in every tier, that catches a read of what was never
+ * written there.
  * Refuses to know: weights. Threads: the engine thread. Lifetime: _new to ops->close. */
 #ifndef QR_SIM_EXEC_SIM_H
 #define QR_SIM_EXEC_SIM_H
@@ -15,11 +16,13 @@
 // nanoseconds.
 struct qr_sim_costs {
     uint64_t fixed_ns, row_ns, prompt_fixed_ns, prompt_row_ns, context_ps;
+    uint64_t copy_ns; // a block from tier to tier
 };
 
 struct qr_exec_sim_conf {
     int32_t n_slots, n_tokens_max, block_size, n_vocab, ctx_max;
     uint32_t n_blocks;
+    uint32_t n_ram; // blocks of the RAM tier
     struct qr_clock *clock; // advanced by each step's cost when it is virtual
     struct qr_sim_costs costs;
     bool shadow; // check every block read against what was written there

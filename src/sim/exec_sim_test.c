@@ -20,7 +20,8 @@ static struct qr_exec *open_sim(struct qr_clock_virtual *clock)
                                  .ctx_max = 64,
                                  .n_blocks = 8,
                                  .clock = clock ? &clock->face : NULL,
-                                 .costs = {1000, 10, 100, 2, 500},
+                                 .n_ram = 2,
+                                 .costs = {1000, 10, 100, 2, 500, 0},
                                  .shadow = true};
     assert_int_equal(qr_exec_sim_new(&c, &x, NULL), QR_OK);
     return x;
@@ -104,9 +105,21 @@ QR_TEST(sim_shadow_catches_wrong_blocks)
     assert_false(aborts(x, batch(3, 0, 4, 1, prompt + 4, 2, (uint32_t[]){0, 2}, 0)));
     struct qr_batch *b = batch(3, 0, 4, 1, prompt + 4, 2, (uint32_t[]){5, 2}, 0);
     b->n_copies = 1;
-    qr_batch_copies(b)[0] = (struct qr_batch_copy){0, 5}; // a copy carries the contents along
+    qr_batch_copies(b)[0] = (struct qr_batch_copy){.src = 0, .dst = 5}; // a copy carries the contents along
     assert_false(aborts(x, b));
-    qr_batch_copies(b)[0] = (struct qr_batch_copy){1, 5};
+    qr_batch_copies(b)[0] = (struct qr_batch_copy){.src = 1, .dst = 5};
+    assert_true(aborts(x, b));
+    qr_batch_copies(b)[0] = (struct qr_batch_copy){0, 5, QR_TIER_RAM, QR_TIER_POOL}; // nothing was put there
+    assert_true(aborts(x, b));
+    struct qr_batch *out = batch(3, 1, 4, 1, other + 4, 2, (uint32_t[]){1, 3}, 0);
+    out->n_copies = 1;
+    qr_batch_copies(out)[0] = (struct qr_batch_copy){0, 1, QR_TIER_POOL, QR_TIER_RAM};
+    run(x, out);
+    b = batch(4, 0, 4, 1, prompt + 4, 2, (uint32_t[]){5, 2}, 0);
+    b->n_copies = 1;
+    qr_batch_copies(b)[0] = (struct qr_batch_copy){1, 5, QR_TIER_RAM, QR_TIER_POOL};
+    assert_false(aborts(x, b));
+    qr_batch_copies(b)[0] = (struct qr_batch_copy){2, 5, QR_TIER_RAM, QR_TIER_POOL}; // leaves the tier
     assert_true(aborts(x, b));
     x->ops->close(x);
 }

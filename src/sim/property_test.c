@@ -82,6 +82,10 @@ static struct rig_conf draw_conf(struct world *w)
     // From a pool that one request fills to one where four fit.
     int32_t per_seq = (c.max_model_len + c.block_size - 1) / c.block_size;
     c.n_blocks = (uint32_t)draw(w, per_seq, 4 * per_seq);
+    // From no swap space over one that only some fit into to one for all.
+    if (draw(w, 0, 2) > 0) c.n_ram = (uint32_t)draw(w, 0, 1 + (int32_t)c.n_blocks * (draw(w, 0, 3) ? 1 : 8));
+    c.preempt_mode = (enum qr_preempt_mode)draw(w, QR_PREEMPT_AUTO, QR_PREEMPT_RECOMPUTE);
+    if (draw(w, 0, 3) == 0) c.preempt_every = (uint64_t)draw(w, 1, 9);
     if (!w->layouts) return c;
     c.layout = (enum qr_kv_layout_kind)draw(w, 0, QR_KV_LAYOUTS - 1);
     c.batching = draw(w, 0, 1) ? QR_BATCHING_CONTINUOUS : (enum qr_batching)draw(w, 1, QR_BATCHING_STATIC);
@@ -245,13 +249,14 @@ static void run_seeds(uint64_t from, uint64_t to, int32_t n_ops, bool layouts)
     w.layouts = layouts;
     void (*before)(int) = signal(SIGABRT, on_abort);
     qr_log_set_level((enum qr_log_level) - 1); // faults are reported as errors, and here are many
-    uint64_t n_steps = 0, n_preemptions = 0, n_recomputed = 0, n_generated = 0, n_errors = 0;
+    uint64_t n_steps = 0, n_preemptions = 0, n_swaps = 0, n_recomputed = 0, n_generated = 0, n_errors = 0;
     size_t live =
         qr_mem_live_bytes(QR_MEM_REQ) + qr_mem_live_bytes(QR_MEM_SCHED) + qr_mem_live_bytes(QR_MEM_EXEC);
     for (uint64_t seed = from; seed < to; seed++) {
         uint64_t hash = run_world(&w, seed, n_ops, true);
         n_steps += (uint64_t)w.n_steps;
         n_preemptions += w.end.n_preemptions;
+        n_swaps += w.end.n_swaps;
         n_recomputed += w.end.n_recomputed_tokens;
         n_generated += w.end.n_generated_tokens;
         n_errors += w.end.n_finished_error;
@@ -259,11 +264,12 @@ static void run_seeds(uint64_t from, uint64_t to, int32_t n_ops, bool layouts)
     }
     EXPECT(qr_mem_live_bytes(QR_MEM_REQ) + qr_mem_live_bytes(QR_MEM_SCHED) + qr_mem_live_bytes(QR_MEM_EXEC) ==
            live);
-    printf("sim: %llu seeds, %llu steps, %llu tokens, %llu preemptions, %llu tokens recomputed, %llu ended "
-           "by faults\n",
+    printf("sim: %llu seeds, %llu steps, %llu tokens, %llu preemptions (%llu by swap), %llu tokens recomputed, "
+           "%llu ended by faults\n",
            (unsigned long long)(to - from), (unsigned long long)n_steps, (unsigned long long)n_generated,
-           (unsigned long long)n_preemptions, (unsigned long long)n_recomputed, (unsigned long long)n_errors);
-    if (!one) EXPECT(n_preemptions > (layouts ? 0 : 20) && n_errors > 5); // the workloads do reach these states
+           (unsigned long long)n_preemptions, (unsigned long long)n_swaps, (unsigned long long)n_recomputed,
+           (unsigned long long)n_errors);
+    if (!one) EXPECT(n_preemptions > (layouts ? 0 : 20) && n_swaps > (layouts ? 0 : 20) && n_errors > 5); // the workloads do reach these states
     qr_log_set_level(QR_LOG_INFO);
     signal(SIGABRT, before);
 }

@@ -20,6 +20,9 @@ struct rig_conf {
     enum qr_kv_layout_kind layout;
     uint32_t page_blocks;
     enum qr_batching batching;
+    uint32_t n_ram; // blocks of swap space
+    enum qr_preempt_mode preempt_mode;
+    uint64_t preempt_every, preempt_at;
     bool wall; // the wall clock, for tests with threads: a virtual one belongs to one thread
 };
 

@@ -84,7 +84,8 @@ void sim_rig_open(struct rig *r, const struct rig_conf *conf)
                                   .ctx_max = conf->max_model_len,
                                   .n_blocks = conf->n_blocks,
                                   .clock = clock,
-                                  .costs = {1000000, 100000, 200000, 20000, 100}};
+                                  .n_ram = conf->n_ram,
+                                  .costs = {1000000, 100000, 200000, 20000, 100, 0}};
     assert_int_equal(qr_exec_sim_new(&sc, &r->spy.inner, NULL), QR_OK);
     r->spy.face.ops = &spy_ops;
     struct qr_engine_conf ec = {.max_num_seqs = conf->max_num_seqs,
@@ -96,6 +97,9 @@ void sim_rig_open(struct rig *r, const struct rig_conf *conf)
                                 .inbox_capacity = 64,
                                 .outbox_capacity = conf->outbox ? conf->outbox : 4096,
                                 .clock = clock,
+                                .preempt_mode = conf->preempt_mode,
+                                .preempt_every = conf->preempt_every,
+                                .preempt_at = conf->preempt_at,
                                 .check_every_step = true};
     assert_int_equal(qr_engine_new(&ec, &r->spy.face, &r->engine, NULL), QR_OK);
 }
@@ -108,6 +112,7 @@ void sim_rig_close(struct rig *r)
     assert_int_equal(s.n_running, 0);
     assert_int_equal(s.n_waiting, 0);
     assert_int_equal(s.n_blocks_free, s.n_blocks);
+    for (int t = 0; t < QR_TIERS; t++) assert_int_equal(s.n_slots_used[t], 0);
     assert_int_equal(r->spy.n_open, 0);
     r->spy.face.ops->close(&r->spy.face);
 }

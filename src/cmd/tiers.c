@@ -1,0 +1,47 @@
+/* Options about preemption and the tiers beside the block pool. */
+#include <string.h>
+
+#include "cmd/cmd.h"
+
+static enum qr_status set_mode(struct cmd_setup *s, const struct qr_conf *c, struct qr_error *err)
+{
+    static const char *const names[] = {
+        [QR_PREEMPT_AUTO] = "auto", [QR_PREEMPT_SWAP] = "swap", [QR_PREEMPT_RECOMPUTE] = "recompute"};
+    for (int i = 0; i < 3; i++)
+        if (strcmp(c->preemption_mode, names[i]) == 0) return s->lib.preempt_mode = (enum qr_preempt_mode)i, QR_OK;
+    return qr_fail_param(err, QR_EINVAL, "preemption-mode",
+                         "--preemption-mode: expected auto, swap or recompute, got \"%.40s\"", c->preemption_mode);
+}
+
+// --check: after every step the invariants, or in every step a preemption of whatever runs.
+static enum qr_status set_check(struct cmd_setup *s, const struct qr_conf *c, struct qr_error *err)
+{
+    bool swap = strcmp(c->check, "preempt-swap") == 0, recompute = strcmp(c->check, "preempt-recompute") == 0;
+    if (!swap && !recompute && strcmp(c->check, "step") != 0 && strcmp(c->check, "no") != 0)
+        return qr_fail_param(err, QR_EINVAL, "check",
+                             "--check: expected no, step, preempt-swap or preempt-recompute, got \"%.40s\"",
+                             c->check);
+    s->lib.check_every_step = strcmp(c->check, "no") != 0;
+    if (swap || recompute) {
+        s->lib.preempt_every = 1;
+        s->lib.preempt_mode = swap ? QR_PREEMPT_SWAP : QR_PREEMPT_RECOMPUTE;
+    }
+    return QR_OK;
+}
+
+enum qr_status cmd_setup_tiers(struct cmd_setup *s, const struct qr_conf *c, struct qr_error *err)
+{
+    enum qr_status st = set_mode(s, c, err);
+    if (st == QR_OK) st = set_check(s, c, err);
+    if (st != QR_OK) return st;
+    s->lib.swap_bytes = c->swap_space;
+    if (s->lib.preempt_mode == QR_PREEMPT_SWAP && !c->swap_space)
+        return qr_fail_param(err, QR_EINVAL, "swap-space",
+                             "swapping preempted requests out needs room for them: --swap-space, as 2G");
+    // Other servers count this one in GiB.
+    if (c->swap_space > 0 && c->swap_space < 1 << 16)
+        return qr_fail_param(err, QR_EINVAL, "swap-space",
+                             "--swap-space: %llu bytes hold no KV block; for GiB write %lluG",
+                             (unsigned long long)c->swap_space, (unsigned long long)c->swap_space);
+    return QR_OK;
+}

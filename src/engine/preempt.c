@@ -1,0 +1,99 @@
+/* What preempting costs here, and the line that says that it happened. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "engine/engine_internal.h"
+
+#define LOG_EVERY_NS 1000000000u // lines about preemptions: at most one a second
+
+// Until steps have been seen. Recomputing was measured to be worth 10 to 115 MB/s of blocks, by model and machine;
+// a copy to memory that is not in the cache takes a thread about 4 GB/s.
+#define COMPUTE_NS_PER_BYTE 20
+#define COPY_BYTES_PER_NS 4
+
+// A step of fewer tokens than this is priced by its fixed costs, not by its tokens.
+#define TOKENS_MIN 64
+#define SAMPLES_MIN 5 // before they replace the constants
+
+void engine_costs_init(struct qr_engine *e)
+{
+    uint64_t block_bytes = e->info.block_bytes[0], block_size = (uint64_t)e->info.block_size;
+    struct qr_preempt_costs *c = &e->preempt.costs;
+    c->token_ns = block_bytes * COMPUTE_NS_PER_BYTE / block_size + 1;
+    c->block_ns[QR_TIER_RAM] = 2 * block_bytes / COPY_BYTES_PER_NS + 1;
+}
+
+// Adds a sample and gives the median of the last ones; 0 while they are too few. A stolen core is an outlier.
+static uint64_t median_add(struct engine_median *m, uint64_t v)
+{
+    m->v[m->n++ % ENGINE_SAMPLES] = v;
+    int n = m->n < ENGINE_SAMPLES ? (int)m->n : ENGINE_SAMPLES;
+    if (n < SAMPLES_MIN) return 0;
+    uint64_t sorted[ENGINE_SAMPLES];
+    for (int i = 0; i < n; i++) {
+        int at = i;
+        for (; at > 0 && sorted[at - 1] > m->v[i]; at--) sorted[at] = sorted[at - 1];
+        sorted[at] = m->v[i];
+    }
+    return sorted[n / 2];
+}
+
+void engine_costs_take(struct qr_engine *e, const struct qr_batch *b, const struct qr_exec_result *res)
+{
+    struct qr_preempt_costs *c = &e->preempt.costs;
+    bool changed = false;
+    if (b->n_tokens >= TOKENS_MIN) {
+        uint64_t ns = median_add(&e->preempt.token, (res->elapsed_ns - res->copy_ns) / (uint64_t)b->n_tokens);
+        changed |= ns > 0 && ns != c->token_ns;
+        if (ns > 0) c->token_ns = ns;
+    }
+    bool moves = b->n_copies > 0 && qr_batch_copy_phase(&qr_batch_copies(b)[0]) < 2;
+    if (moves && res->copy_ns > 0) {
+        uint64_t ns = 2 * median_add(&e->preempt.copy, res->copy_ns / (uint64_t)b->n_copies);
+        changed |= ns > 0 && ns != c->block_ns[QR_TIER_RAM];
+        if (ns > 0) c->block_ns[QR_TIER_RAM] = ns;
+    }
+    if (changed) qr_sched_set_costs(e->sched, c);
+}
+
+static void say_how(const struct qr_preemption *p, char *out, size_t cap)
+{
+    double swap_ms = (double)p->swap_ns * 1e-6, compute_ms = (double)p->compute_ns * 1e-6;
+    if (p->tier != QR_TIER_POOL)
+        snprintf(out, cap, "swapped to memory (about %.1f ms there and back; to compute them again: %.1f ms)",
+                 swap_ms, compute_ms);
+    else if (p->best == QR_TIER_POOL)
+        snprintf(out, cap, "dropped (about %.1f ms to compute them again; --swap-space would keep them)",
+                 compute_ms);
+    else if (!p->had_room)
+        snprintf(out, cap,
+                 "dropped (about %.1f ms to compute them again; the swap space is full, a larger --swap-space would "
+                 "keep them)",
+                 compute_ms);
+    else
+        snprintf(out, cap, "dropped (about %.1f ms to compute them again; swapping: %.1f ms)", compute_ms, swap_ms);
+}
+
+void engine_log_preemptions(struct qr_engine *e, const struct qr_plan *plan)
+{
+    const struct qr_preemption *p = NULL;
+    for (int32_t i = plan->n_preemptions - 1; i >= 0; i--) {
+        if (!plan->preemptions[i].for_whom) continue; // a test's
+        p = &plan->preemptions[i];
+        e->preempt.n_unlogged++;
+    }
+    if (!p) return;
+    uint64_t now = e->conf.clock->now_ns(e->conf.clock);
+    if (e->preempt.log_ns && now - e->preempt.log_ns < LOG_EVERY_NS) return;
+    char how[160];
+    say_how(p, how, sizeof how);
+    QR_INFO("engine",
+            "preempted request %" PRIu64 " (priority %d, the last to come) so that request %" PRIu64
+            " finds a KV block: %d tokens %s; %" PRIu64
+            " preemptions since the last such line. More --kv-cache-memory-bytes or fewer --max-num-seqs avoid it.",
+            p->victim->id, p->victim->req->priority, p->for_whom->id, p->n_tokens, how, e->preempt.n_unlogged);
+    e->preempt.log_ns = now ? now : 1;
+    e->preempt.n_unlogged = 0;
+}

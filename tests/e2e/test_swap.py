@@ -1,0 +1,63 @@
+"""Preempted requests that are swapped out: the same text, and what the server says about it."""
+import subprocess
+
+import pytest
+from conftest import QUIRE, TINY, on_threads
+
+# 8 requests of 300 + 340 tokens want 40 blocks of 16 each; the pool has 64.
+PROMPTS = [list(range(10 + i, 310 + i)) for i in range(8)]
+POOL = ("--num-kv-blocks", "64", "--max-model-len", "1024")
+
+
+def run(s, prompt, **fields):
+    choices = s.complete(prompt, **{"max_tokens": 340, "ignore_eos": True, "logprobs": 0, **fields})["choices"]
+    return [(c["text"], c["logprobs"]["token_logprobs"]) for c in choices]
+
+
+def test_swapped_requests_go_on_as_if_nothing_had_happened(start):
+    s = start(*POOL, "--check", "step", "--swap-space", "64M")
+    solo = [run(s, p) for p in PROMPTS]
+    assert on_threads(lambda p: run(s, p), PROMPTS) == solo
+    n = s.metric("quire:preemptions_total", 'method="swap"')
+    assert n > 0 and n + s.metric("quire:preemptions_total", 'method="recompute"') == s.metric("vllm:num_preemptions_total")
+    out, back = (s.metric("quire:swap_bytes_total", f'direction="{d}"') for d in ("out", "in"))
+    assert out > 0 and out == back
+    s.idle()
+    assert s.metric("quire:swap_blocks", 'state="used"') == 0 and s.metric("quire:swap_blocks", 'state="free"') > 64
+    line = next(line for line in s.log if "engine: preempted request" in line)
+    for word in "swapped to memory", "to compute them again", "--kv-cache-memory-bytes":
+        assert word in line, line
+    assert any("swap space:" in line and "--kv-cache-memory-bytes" in line for line in s.log)
+
+
+def test_without_swap_space_the_line_says_what_would_keep_them(start):
+    s = start(*POOL)
+    on_threads(lambda p: run(s, p), PROMPTS)
+    assert s.metric("quire:preemptions_total", 'method="swap"') == 0
+    assert "--swap-space" in next(line for line in s.log if "engine: preempted request" in line)
+
+
+@pytest.mark.parametrize("way", ["preempt-swap", "preempt-recompute"])
+def test_preempting_everything_in_each_step(start, way):
+    prompts = [list(range(10 + i, 60 + 9 * i)) for i in range(6)]
+    fields = {"max_tokens": 30, "n": 1, "temperature": 0.8, "seed": 5}
+    plain = start("--num-kv-blocks", "256")
+    want = [run(plain, p, **fields) for p in prompts]
+    s = start("--num-kv-blocks", "256", "--check", way, "--swap-space", "16M")
+    assert on_threads(lambda p: run(s, p, **fields), prompts) == want
+    assert s.metric("vllm:num_preemptions_total") > 30
+    assert (s.metric("quire:preemptions_total", 'method="swap"') > 0) == (way == "preempt-swap")
+    s.idle()
+
+
+def refused(*flags):
+    r = subprocess.run([QUIRE, "serve", TINY, *flags], stdin=subprocess.DEVNULL, capture_output=True, timeout=20)
+    assert r.returncode == 2 and r.stderr.count(b"\n") == 1, r.stderr
+    return r.stderr.decode()
+
+
+def test_options_that_make_no_sense_say_so():
+    assert "--swap-space" in refused("--preemption-mode", "swap")
+    assert "expected auto, swap or recompute" in refused("--preemption-mode", "drop")
+    assert "for GiB write 4G" in refused("--swap-space", "4")
+    assert "preempt-swap" in refused("--check", "everything")
