@@ -269,7 +269,7 @@ static void run_seeds(uint64_t from, uint64_t to, int32_t n_ops, bool layouts)
            (unsigned long long)(to - from), (unsigned long long)n_steps, (unsigned long long)n_generated,
            (unsigned long long)n_preemptions, (unsigned long long)n_swaps, (unsigned long long)n_recomputed,
            (unsigned long long)n_errors);
-    if (!one) EXPECT(n_preemptions > (layouts ? 0 : 20) && n_swaps > (layouts ? 0 : 20) && n_errors > 5); // the workloads do reach these states
+    if (!one) EXPECT(n_preemptions > (layouts ? 0 : 20) && n_swaps > (layouts ? 0 : 20) && n_errors > 5); // these states are reached
     qr_log_set_level(QR_LOG_INFO);
     signal(SIGABRT, before);
 }
