@@ -57,7 +57,8 @@ static int inspect_kernels(const char *isa)
         for (int m = list[i].m_min; usable && !chosen && m <= list[i].m_max && m <= 512; m++)
             chosen = qr_gemm_pick(mask, list[i].cls, list[i].fmt, m) == &list[i];
         if (!chosen) continue;
-        printf("%-6c %-8s %-28s %d", "DPF"[list[i].cls], qr_wfmt_name(list[i].fmt), list[i].name,
+        static const char *const class_name[QR_CLASS_COUNT] = {"D", "D15", "P", "F"};
+        printf("%-6s %-8s %-28s %d", class_name[list[i].cls], qr_wfmt(list[i].fmt)->name, list[i].name,
                list[i].m_min);
         if (list[i].m_max > 4096)
             printf(" or more\n");

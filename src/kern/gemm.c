@@ -39,9 +39,9 @@ const struct qr_gemm_impl *qr_gemm_pick(uint32_t isa_mask, enum qr_class c, enum
 enum qr_akind qr_akind_of(enum qr_class c, enum qr_wfmt f)
 {
     if (c == QR_CLASS_P) return QR_A_BF16;
-    if (c == QR_CLASS_F || f == QR_W_BF16 || f == QR_W_F32) return QR_A_F32;
+    if (c == QR_CLASS_F || qr_wfmt(f)->sub == 0) return QR_A_F32;
     if (c == QR_CLASS_D15) return QR_A_Q15;
-    return f == QR_W_U4K || f == QR_W_I6G16 ? QR_A_Q256 : QR_A_Q32;
+    return qr_wfmt(f)->group == 256 ? QR_A_Q256 : QR_A_Q32;
 }
 
 static size_t round_up(size_t n, size_t to)

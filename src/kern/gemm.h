@@ -5,28 +5,25 @@
  *
  * Classes (DESIGN 5). Each output element is one accumulation over k ascending, by one task (N1).
  *   D  activations quantised to int8 per group, exact int32 dot a group, float32 fma of groups ascending.
- *      Bit-identical in C and on every instruction set (N2). With q the stored integer of a weight, x the
- *      int8 activation, s its group's scale, acc = 0, for each group in turn (t = d * s is rounded once):
- *        U4G32   dot = sum (q - 8) * x                        acc = fmaf((float)dot, t, acc)
- *        U4G32M  dot = sum q * x                              acc = fmaf((float)dot, t, acc)
- *                                                             acc = fmaf(m, (float)(sum x) * s, acc)
- *        I8G32   dot = sum q * x                              acc = fmaf((float)dot, t, acc)
- *        I6G16   dot = sum over 16 subs of sc * sum (q - 32) * x    acc = fmaf((float)dot, t, acc)
- *        U4K     dot = sum over 8 subs of sc * sum q * x      acc = fmaf((float)dot, t, acc)
- *                min = sum over 8 subs of mn * sum x          acc = fmaf(-(float)min, dmin * s, acc)
- *      No int32 overflows, whatever the bytes. BF16 and F32 weights: float32 activations,
+ *      Bit-identical in C and on every instruction set (N2). With q the integer of a weight (its
+ *      offset taken off), d and m the float16 scales of its group, sc and mn the integers of its sub
+ *      (kern/wfmts.def), x the int8 activation, s its group's scale, acc = 0, for each group in turn
+ *      (t = d * s is rounded once):
+ *        groups of 32   dot = sum q * x                       acc = fmaf((float)dot, t, acc)
+ *          with minima                                        acc = fmaf(m, (float)(sum x) * s, acc)
+ *        groups of 256  dot = sum over subs of sc * sum q * x acc = fmaf((float)dot, t, acc)
+ *          with minima  min = sum over subs of mn * sum x     acc = fmaf(-(float)min, m * s, acc)
+ *      No int32 overflows, whatever the bytes. Float weights: float32 activations,
  *      acc = fmaf(x[k], w[k], acc), k ascending; bit-identical too.
  *      Then y = acc, or acc + bias, or y + acc, or y + (acc + bias).
  *   D15  class D where int8 would cost too much of a model's quality: activations of 15 bits, |v| <= 16256,
  *      with one scale s per 32 in every format, held as v = 128 * hi + lo (hi and lo are int8), so that a dot
  *      is 128 * dot(hi) + dot(lo) of the same instructions over the same unpacked weights. Exact int32 dots
- *      over 32 (16 in I6G16), converted to float32 to nearest even. For each group in turn:
- *        U4G32, I8G32   as in D
- *        U4G32M  as in D, with sum v for sum x
- *        I6G16   dot = sum (q - 32) * v               acc = fmaf((float)dot, (d * sc) * s, acc)
- *        U4K     dot = sum q * v                      acc = fmaf((float)dot, (d * sc) * s, acc)
- *                                                     acc = fmaf(-(dmin * mn), (float)(sum v) * s, acc)
- *      No int32 overflows; bit-identical everywhere. BF16 and F32 weights: as in D.
+ *      over a sub, converted to float32 to nearest even. For each sub in turn:
+ *        dot = sum q * v                                     acc = fmaf((float)dot, (d * sc) * s, acc)
+ *          with minima                                       acc = fmaf(-(m * mn), (float)(sum v) * s, acc)
+ *      where in groups of 32 sc is 1 and mn is -1. No int32 overflows; bit-identical everywhere. Float weights:
+ *      as in D.
  *   P  weights and activations rounded once to bf16, float32 accumulation (N3). Same bits for any number of
  *      rows on one instruction set; within tolerance of ref across sets.
  *   F  float32 activations and exact float32 weights, acc = fmaf, k ascending: the specification that

@@ -16,11 +16,16 @@
 #define M_MAX 70
 #define GUARD 0x7FA55A5Au // a NaN that no kernel computes
 
-// What a case runs on. The file type of each format, and random rows of it.
-static const enum qr_qtype type_of[QR_W_COUNT] = {
-    [QR_W_U4G32] = QR_Q_Q4_0, [QR_W_U4G32M] = QR_Q_Q4_1, [QR_W_U4K] = QR_Q_Q4_K, [QR_W_I8G32] = QR_Q_Q8_0,
-    [QR_W_I6G16] = QR_Q_Q6_K, [QR_W_BF16] = QR_Q_BF16,   [QR_W_F32] = QR_Q_F32,
-};
+// What a case runs on: a file type of each format, random rows of it.
+static enum qr_qtype type_of(enum qr_wfmt fmt)
+{
+#define QR_QTYPE(name, id, elems, bytes, packed)                                                             \
+    if (fmt == QR_W_##packed) return QR_Q_##name;
+#include "kern/qtypes.def"
+#undef QR_QTYPE
+    fail_msg("no type is packed as %s", qr_wfmt(fmt)->name);
+    return QR_Q_F32;
+}
 
 struct fixture {
     enum qr_class cls;
@@ -59,17 +64,16 @@ static uint16_t rnd_f16(uint64_t i)
 
 static void make_row(enum qr_qtype type, uint8_t *row, int k, int r)
 {
-    static const int f16_at[32][3] = {[QR_Q_Q4_0] = {1, 0},
-                                      [QR_Q_Q4_1] = {2, 0, 2},
-                                      [QR_Q_Q8_0] = {1, 0},
-                                      [QR_Q_Q4_K] = {2, 0, 2},
-                                      [QR_Q_Q6_K] = {1, 208}};
+    static const int f16_at[32][3] = {
+        [QR_Q_Q4_0] = {1, 0},      [QR_Q_Q4_1] = {2, 0, 2},   [QR_Q_Q5_0] = {1, 0},    [QR_Q_Q5_1] = {2, 0, 2},
+        [QR_Q_Q8_0] = {1, 0},      [QR_Q_Q2_K] = {2, 80, 82}, [QR_Q_Q3_K] = {1, 108},  [QR_Q_Q4_K] = {2, 0, 2},
+        [QR_Q_Q5_K] = {2, 0, 2},   [QR_Q_Q6_K] = {1, 208},    [QR_Q_IQ4_NL] = {1, 0},  [QR_Q_IQ4_XS] = {1, 0}};
     const struct qr_qtype_traits *t = qr_qtype(type);
     for (int b = 0; b < k / t->block_elems; b++, row += t->block_bytes) {
         uint64_t id = (uint64_t)r * 4099 + b;
-        if (type == QR_Q_F32 || type == QR_Q_BF16) {
+        if (t->block_elems == 1) {
             float v = rnd(3, id) % 13 == 0 ? 0 : rnd_float(2, id) * 3;
-            uint16_t h = qr_bf16_of_f32(v);
+            uint16_t h = type == QR_Q_F16 ? rnd_f16(id) : qr_bf16_of_f32(v);
             memcpy(row, type == QR_Q_F32 ? (void *)&v : (void *)&h, t->block_bytes);
             continue;
         }
@@ -88,13 +92,14 @@ static void make_row(enum qr_qtype type, uint8_t *row, int k, int r)
 static float hidden_of(const struct qr_qtype_traits *t, const uint8_t *row, int i)
 {
     const uint8_t *block = row + (size_t)(i / t->block_elems) * t->block_bytes;
-    if (t->id != QR_Q_Q4_1 && t->id != QR_Q_Q4_K) return 0;
-    return 2 * fabsf(qr_f32_of_f16(qr_load_u16(block + 2))) * (t->id == QR_Q_Q4_K ? 63 : 1);
+    if (!qr_wfmt(t->packed)->minima) return 0;
+    int at = t->id == QR_Q_Q2_K ? 82 : 2, most = t->id == QR_Q_Q2_K ? 15 : t->block_elems == 256 ? 63 : 1;
+    return 2 * fabsf(qr_f32_of_f16(qr_load_u16(block + at))) * (float)most;
 }
 
 static void make_weights(struct fixture *f)
 {
-    const struct qr_qtype_traits *t = qr_qtype(type_of[f->fmt]);
+    const struct qr_qtype_traits *t = qr_qtype(type_of(f->fmt));
     size_t row_bytes = (size_t)f->k / t->block_elems * t->block_bytes;
     uint8_t *file = qr_malloc(QR_MEM_MISC, f->n * row_bytes);
     for (int r = 0; r < f->n; r++) {
@@ -234,7 +239,6 @@ static void expect_close(const struct fixture *f, const char *name, const float 
         }
 }
 
-static const int group_of[QR_W_COUNT] = {32, 32, 256, 32, 256, 1, 1};
 // Row counts that cross every tile's border.
 static const int rows_tried[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 16, 17, 24, 31, 32, 33, 48, 64, M_MAX};
 #define N_ROWS_TRIED (sizeof rows_tried / sizeof *rows_tried)
@@ -296,13 +300,14 @@ static void check_class(enum qr_class cls)
 {
     static const int outputs[] = {1, 15, 16, 17, 49};
     for (int fmt = 0; fmt < QR_W_COUNT; fmt++) {
+        int group = qr_wfmt((enum qr_wfmt)fmt)->group;
         for (size_t i = 0; i < 5; i++) {
-            int k = group_of[fmt] * (int)(i % 3 + 1);
-            if (group_of[fmt] == 32 && i == 4) k = 32 * 18; // the width of SmolLM2-135M
-            if (group_of[fmt] == 1 && i > 1) k = (int)(31 * i + i % 2);
+            int k = group * (int)(i % 3 + 1);
+            if (group == 32 && i == 4) k = 32 * 18; // the width of SmolLM2-135M
+            if (group == 1 && i > 1) k = (int)(31 * i + i % 2);
             check_shape(cls, (enum qr_wfmt)fmt, outputs[i], k);
         }
-        check_company(cls, (enum qr_wfmt)fmt, 33, group_of[fmt] == 1 ? 67 : group_of[fmt] * 2);
+        check_company(cls, (enum qr_wfmt)fmt, 33, group == 1 ? 67 : group * 2);
     }
 }
 

@@ -5,19 +5,24 @@
 #include "base/assert.h"
 #include "kern/pack/pack_internal.h"
 
-static const struct pack_fmt *const fmts[QR_W_COUNT] = {
-    [QR_W_U4G32] = &qr_pack_u4g32, [QR_W_U4G32M] = &qr_pack_u4g32m, [QR_W_U4K] = &qr_pack_u4k,
-    [QR_W_I8G32] = &qr_pack_i8g32, [QR_W_I6G16] = &qr_pack_i6g16,   [QR_W_BF16] = &qr_pack_bf16,
-    [QR_W_F32] = &qr_pack_f32,
-};
-
 #define LINE 64
+
+const struct pack_fmt *pack_fmt_of(enum qr_wfmt fmt)
+{
+    static const struct pack_fmt *const fmts[QR_W_COUNT] = {
+#define QR_WFMT_INT(NAME, name, ...) &qr_pack_##name,
+#define QR_WFMT(NAME, name, ...) &qr_pack_##name,
+#include "kern/wfmts.def"
+    };
+    return fmts[fmt];
+}
 
 void qr_wmat_init(struct qr_wmat *w, enum qr_wfmt fmt, int n, int k)
 {
     QR_ASSERT(n > 0 && k > 0 && (unsigned)fmt < QR_W_COUNT);
-    QR_ASSERT(k % fmts[fmt]->group == 0);
-    size_t bytes = (size_t)(k / fmts[fmt]->group) * fmts[fmt]->group_bytes;
+    const struct qr_wfmt_traits *t = qr_wfmt(fmt);
+    QR_ASSERT(k % t->group == 0);
+    size_t bytes = (size_t)(k / t->group) * t->group_bytes;
     *w = (struct qr_wmat){.fmt = fmt, .n = n, .k = k};
     w->n_panels = (n + QR_PANEL - 1) / QR_PANEL;
     w->panel_bytes = (bytes + LINE - 1) / LINE * LINE;
@@ -35,7 +40,7 @@ void qr_pack_panel(const struct qr_wmat *w, int i, enum qr_qtype type, const voi
     memset(panel, 0, w->panel_bytes);
     for (int lane = 0; lane < QR_PANEL; lane++) {
         if (!rows[lane]) continue;
-        bool held = fmts[w->fmt]->put(panel, w->k, lane, type, rows[lane]);
+        bool held = pack_fmt_of(w->fmt)->put(panel, w->k, lane, type, rows[lane]);
         QR_ASSERT(held);
     }
 }
@@ -48,5 +53,19 @@ void qr_wmat_row(const struct qr_wmat *w, int row, float *out)
 
 void qr_panel_unpack_lane(const struct qr_wmat *w, int i, int lane, float *out, size_t stride)
 {
-    fmts[w->fmt]->get(w->data + (size_t)i * w->panel_bytes, w->k, lane, out, stride);
+    const struct pack_fmt *fmt = pack_fmt_of(w->fmt);
+    const struct qr_wfmt_traits *t = qr_wfmt(w->fmt);
+    const uint8_t *rec = w->data + (size_t)i * w->panel_bytes;
+    struct pack_sub sub;
+    if (fmt->get) {
+        fmt->get(rec, w->k, lane, out, stride);
+        return;
+    }
+    for (int g = 0; g < w->k / t->group; g++, rec += t->group_bytes)
+        for (int s = 0; s < t->group / t->sub; s++) {
+            fmt->sub(rec, s, lane, &sub);
+            float ds = sub.d * (float)sub.sc, dm = sub.m * (float)sub.mn;
+            for (int j = 0; j < t->sub; j++, out += stride)
+                *out = t->minima ? ds * (float)sub.q[j] - dm : ds * (float)sub.q[j];
+        }
 }

@@ -6,7 +6,7 @@
  *
  * A matrix W has n outputs and k inputs; y = W x. It is cut into panels of QR_PANEL outputs; the last is
  * padded with zeros. A panel is contiguous, and within it groups of k follow each other, so a GEMV streams.
- * Packed bytes are at most 1.03 times the file's bytes for Q4_0, Q4_1, Q8_0, Q4_K, Q6_K, BF16 and F32. */
+ * Packed bytes are at most 1.03 times the file's bytes, for every type. */
 #ifndef QR_KERN_PACK_H
 #define QR_KERN_PACK_H
 
@@ -25,13 +25,12 @@ struct qr_wmat {
     uint8_t *data;      // n_panels * panel_bytes, 64-byte aligned, followed by 64 readable bytes
 };
 
-// Fills everything but data. k must be a multiple of the group of fmt (32; 256 for U4K and I6G16; 1 for BF16,
-// F32).
+// Fills everything but data. k must be a multiple of the group of fmt.
 void qr_wmat_init(struct qr_wmat *w, enum qr_wfmt fmt, int n, int k);
 size_t qr_wmat_bytes(const struct qr_wmat *w); // what data must hold, the 64 readable bytes included
 
 // Packs panel i from file rows: row r of W is at rows[r - i * QR_PANEL] for the panel's 16 rows (NULL: a row
-// of zeros), stored as `type` whose packed format is w->fmt or whose values F32/BF16 hold exactly.
+// of zeros), stored as `type` whose packed format is w->fmt; F32 takes any.
 void qr_pack_panel(const struct qr_wmat *w, int i, enum qr_qtype type, const void *const rows[QR_PANEL]);
 
 // out[0..k) = row `row` of W as float32: exactly the file's values (embedding look-up, tied weights).

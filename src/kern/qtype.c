@@ -1,5 +1,6 @@
 #include "kern/qtype.h"
 
+#include "kern/pack_layout.h"
 #include "kern/quant/quant_internal.h"
 
 static const struct qr_qtype_traits traits[] = {
@@ -16,11 +17,13 @@ const struct qr_qtype_traits *qr_qtype(uint32_t gguf_id)
     return NULL;
 }
 
-const char *qr_wfmt_name(enum qr_wfmt fmt)
+const struct qr_wfmt_traits *qr_wfmt(enum qr_wfmt fmt)
 {
-    static const char *const name[QR_W_COUNT] = {
-        [QR_W_U4G32] = "u4g32", [QR_W_U4G32M] = "u4g32m", [QR_W_U4K] = "u4k", [QR_W_I8G32] = "i8g32",
-        [QR_W_I6G16] = "i6g16", [QR_W_BF16] = "bf16",     [QR_W_F32] = "f32",
+    static const struct qr_wfmt_traits formats[QR_W_COUNT] = {
+#define QR_WFMT_INT(NAME, name, group, sub, record, top, offset, minima)                                     \
+    {#name, group, sizeof(record), sub, minima},
+#define QR_WFMT(NAME, name, group, bytes) {#name, group, bytes, 0, false},
+#include "kern/wfmts.def"
     };
-    return name[fmt];
+    return &formats[fmt];
 }

@@ -7,6 +7,7 @@
 #ifndef QR_KERN_QTYPE_H
 #define QR_KERN_QTYPE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,8 +17,13 @@ enum qr_qtype {
 #undef QR_QTYPE
 };
 
-// Formats that kernels compute with (DESIGN 5). U4G32 is U4G32M without minima (the value 0 is nibble 8).
-enum qr_wfmt { QR_W_U4G32, QR_W_U4G32M, QR_W_U4K, QR_W_I8G32, QR_W_I6G16, QR_W_BF16, QR_W_F32, QR_W_COUNT };
+// Formats that kernels compute with: kern/wfmts.def.
+enum qr_wfmt {
+#define QR_WFMT_INT(NAME, ...) QR_W_##NAME,
+#define QR_WFMT(NAME, ...) QR_W_##NAME,
+#include "kern/wfmts.def"
+    QR_W_COUNT
+};
 
 struct qr_qtype_traits {
     const char *name; // "Q4_K"
@@ -30,6 +36,13 @@ struct qr_qtype_traits {
 
 // NULL for an id that quire does not read.
 const struct qr_qtype_traits *qr_qtype(uint32_t gguf_id);
-const char *qr_wfmt_name(enum qr_wfmt fmt);
+
+struct qr_wfmt_traits {
+    const char *name;       // "u4g32"
+    int group, group_bytes; // k is a multiple of the group; bytes of a group of a panel
+    int sub;                // k that share an integer scale; 0 in float formats
+    bool minima;
+};
+const struct qr_wfmt_traits *qr_wfmt(enum qr_wfmt fmt);
 
 #endif

@@ -14,7 +14,7 @@ QR_TEST(qtype_unpacks_like_gguf_bit_for_bit)
     uint32_t head[2];
     assert_int_equal(fread(head, 1, 8, f), 8);
     assert_memory_equal(head, "QRQV", 4);
-    assert_int_equal(head[1], 11);
+    assert_int_equal(head[1], 15);
     for (uint32_t t = 0; t < head[1]; t++) {
         uint32_t rec[3];
         assert_int_equal(fread(rec, 1, 12, f), 12);

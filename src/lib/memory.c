@@ -1,6 +1,7 @@
 #include <inttypes.h>
 
 #include "base/log.h"
+#include "kern/pack.h"
 #include "lib/lib_internal.h"
 
 static double mib(uint64_t bytes)
@@ -50,16 +51,13 @@ static enum qr_status too_small(const struct lib_memory *m, int32_t max_model_le
 
 uint64_t lib_weight_bytes(const struct qr_gguf *g)
 {
-    static const double per_weight[QR_W_COUNT] = {
-        [QR_W_U4G32] = 18. / 32,   [QR_W_U4G32M] = 20. / 32,  [QR_W_U4K] = 144. / 256,
-        [QR_W_I8G32] = 34. / 32,   [QR_W_I6G16] = 210. / 256, [QR_W_BF16] = 2,
-        [QR_W_F32] = sizeof(float)};
     double bytes = 0;
     for (size_t i = 0; i < qr_gguf_n_tensors(g); i++) {
         const struct qr_gguf_tensor *t = qr_gguf_tensor_at(g, i);
         if (!t->type) continue;
         double n_weights = (double)t->bytes / t->type->block_bytes * t->type->block_elems;
-        bytes += n_weights * per_weight[t->type->packed];
+        const struct qr_wfmt_traits *fmt = qr_wfmt(t->type->packed);
+        bytes += n_weights * fmt->group_bytes / (QR_PANEL * fmt->group);
     }
     return bytes < 0x1p63 ? (uint64_t)bytes : UINT64_MAX;
 }

@@ -67,7 +67,7 @@ static void compare_tiny(enum qr_activations act, int n_prompt, float tolerance)
         rig_close(&r);
         n_cases++;
     }
-    assert_true(n_cases >= 20);
+    assert_true(n_cases >= 26);
     printf("tiny models: logits within %.1e of the largest\n", (double)worst);
     free(c);
     fclose(f);
@@ -126,7 +126,7 @@ static void expect_same_bits(const char *name, const struct rig_conf *conf, int 
 
 QR_TEST(model_bits_do_not_depend_on_chunks_threads_or_block_size)
 {
-    static const char *const names[] = {"tiny", "llama-mixed", "llama-q4_1", "qwen2"};
+    static const char *const names[] = {"tiny", "llama-mixed", "llama-q4_1", "qwen2", "qwen2-low"};
     NEED_TINY();
     for (int act = QR_ACT_FAST; act <= QR_ACT_F32; act++) {
         for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -155,7 +155,7 @@ QR_TEST(model_bits_do_not_depend_on_chunks_threads_or_block_size)
 // solo run.
 QR_TEST(model_bits_do_not_depend_on_the_batch)
 {
-    static const char *const names[] = {"tiny", "llama-mixed"};
+    static const char *const names[] = {"tiny", "llama-mixed", "qwen2-low"};
     int32_t ids[N_SEQS][N_IDS];
     uint32_t table[N_SEQS][8];
     NEED_TINY();

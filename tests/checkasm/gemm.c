@@ -20,9 +20,13 @@ static const struct source {
     enum qr_qtype type;
     int n_f16, f16_at[2];
 } sources[QR_W_COUNT] = {
-    [QR_W_U4G32] = {QR_Q_Q4_0, 1, {0}},   [QR_W_U4G32M] = {QR_Q_Q4_1, 2, {0, 2}},
-    [QR_W_U4K] = {QR_Q_Q4_K, 2, {0, 2}},  [QR_W_I8G32] = {QR_Q_Q8_0, 1, {0}},
-    [QR_W_I6G16] = {QR_Q_Q6_K, 1, {208}}, [QR_W_BF16] = {QR_Q_BF16, 0, {0}},
+    [QR_W_U4G32] = {QR_Q_Q4_0, 1, {0}},      [QR_W_U4G32M] = {QR_Q_Q4_1, 2, {0, 2}},
+    [QR_W_U4K] = {QR_Q_Q4_K, 2, {0, 2}},     [QR_W_U5G32] = {QR_Q_Q5_0, 1, {0}},
+    [QR_W_U5G32M] = {QR_Q_Q5_1, 2, {0, 2}},  [QR_W_U5K] = {QR_Q_Q5_K, 2, {0, 2}},
+    [QR_W_I8G32] = {QR_Q_Q8_0, 1, {0}},      [QR_W_I6G16] = {QR_Q_Q6_K, 1, {208}},
+    [QR_W_I3G16] = {QR_Q_Q3_K, 1, {108}},    [QR_W_U2G16] = {QR_Q_Q2_K, 2, {80, 82}},
+    [QR_W_T4G32] = {QR_Q_IQ4_NL, 1, {0}},    [QR_W_T4K] = {QR_Q_IQ4_XS, 1, {0}},
+    [QR_W_F16] = {QR_Q_F16, 1, {0}},         [QR_W_BF16] = {QR_Q_BF16, 0, {0}},
     [QR_W_F32] = {QR_Q_F32, 0, {0}},
 };
 
@@ -148,9 +152,7 @@ static void check_gemm(const struct ca_case *c)
     static const int ms[] = {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64};
     const struct gemm_case *gc = c->extra;
     const struct qr_gemm_impl *e = gc->impl;
-    int group = e->fmt == QR_W_U4K || e->fmt == QR_W_I6G16  ? 256
-                : e->fmt == QR_W_BF16 || e->fmt == QR_W_F32 ? 1
-                                                            : 32;
+    int group = qr_wfmt(e->fmt)->group;
     int k = group == 1 ? 1 + ca_below(300) : group * (1 + ca_below(group == 32 ? 12 : 3)),
         n = 1 + ca_below(70);
     int m = ms[ca_below(14)];

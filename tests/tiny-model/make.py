@@ -26,6 +26,7 @@ a quire is a gathering of pages; pages are kept in blocks, blocks are kept in a 
 CHATML = ("{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
           "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}")
 SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+ONLY_READ = (Q.Q2_K, Q.Q3_K, Q.Q4_K, Q.Q5_K, Q.Q6_K, Q.IQ4_NL, Q.IQ4_XS)
 N_VOCAB = 509  # no multiple of a panel of 16
 
 
@@ -115,13 +116,20 @@ def f16(x):
 
 
 def random_blocks(rng, kind, rows, k, std):
-    """Blocks of K-quants, of which the gguf package can only read: random bytes around sensible scales."""
-    n = rows * k // 256
+    """Blocks of types that the gguf package can only read: random bytes around sensible scales."""
+    n = rows * k // GGML_QUANT_SIZES[kind][0]
     raw = rng.integers(0, 256, (n, GGML_QUANT_SIZES[kind][1]), dtype=np.uint8)
     wobble = 0.5 + rng.random((n, 1))
     if kind == Q.Q6_K:
         raw[:, 192:208] = rng.integers(-64, 64, (n, 16), dtype=np.int8).view(np.uint8)
         raw[:, 208:210] = f16(std / 680 * wobble)
+    elif kind == Q.Q2_K:
+        raw[:, 80:82] = f16(std / 12 * wobble)
+        raw[:, 82:84] = f16(std / 8 * wobble)
+    elif kind == Q.Q3_K:
+        raw[:, 108:110] = f16(std / 44 * wobble)
+    elif kind in (Q.IQ4_NL, Q.IQ4_XS):
+        raw[:, 0:2] = f16(std / (70 if kind == Q.IQ4_NL else 1300) * wobble)
     else:
         levels = 15 if kind == Q.Q4_K else 31
         d = std / (12 * levels) * wobble
@@ -142,7 +150,7 @@ class Maker:
     def matrix(self, name, n, k, shape_values=None):
         kind = self.spec["types"].get(name.split(".")[-2], self.spec["type"])
         std = k ** -0.5 * (self.spec["gain"] if name.startswith("blk.") else 1)
-        if kind in (Q.Q4_K, Q.Q5_K, Q.Q6_K):
+        if kind in ONLY_READ:
             self.w.add_tensor(name, random_blocks(self.rng, kind, n, k, std), raw_dtype=kind)
             return
         x = self.uniform((n, k), std)
@@ -262,6 +270,12 @@ def specs():
     out["llama-spm"] = dict(spm=True, type=Q.Q8_0)
     out["qwen2"] = dict(arch="qwen2", base=1000000.0)
     out["qwen2-q8_0"] = dict(arch="qwen2", base=1000000.0, type=Q.Q8_0, tied=True)
+    # A model's seed is its place in this list: new ones come last.
+    for kind in Q.Q2_K, Q.Q3_K, Q.IQ4_NL, Q.IQ4_XS:
+        out["llama-" + kind.name.lower()] = dict(type=kind, **wide)
+    out["qwen2-low"] = dict(arch="qwen2", base=1000000.0, type=Q.IQ4_XS, tied=True, **wide, types={
+        "attn_q": Q.Q3_K, "attn_k": Q.Q5_1, "attn_v": Q.Q5_K, "attn_output": Q.Q5_0, "ffn_up": Q.Q2_K, "ffn_down": Q.IQ4_NL,
+        "token_embd": Q.F16})
     return {name: {**common, **s, "name": name, "seed": 1000 + i} for i, (name, s) in enumerate(out.items())}
 
 

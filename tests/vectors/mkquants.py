@@ -14,7 +14,8 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType as T
 from gguf.quants import dequantize
 
 # Byte offsets of the float16 fields in a block. Blocks without one are plain numbers.
-F16_AT = {T.Q4_0: [0], T.Q4_1: [0, 2], T.Q5_0: [0], T.Q5_1: [0, 2], T.Q8_0: [0], T.Q4_K: [0, 2], T.Q5_K: [0, 2], T.Q6_K: [208]}
+F16_AT = {T.Q4_0: [0], T.Q4_1: [0, 2], T.Q5_0: [0], T.Q5_1: [0, 2], T.Q8_0: [0], T.Q2_K: [80, 82], T.Q3_K: [108], T.Q4_K: [0, 2],
+          T.Q5_K: [0, 2], T.Q6_K: [208], T.IQ4_NL: [0], T.IQ4_XS: [0]}
 # Zero, negative zero, the least denormal, a denormal, the least normal, one, the largest, their negatives.
 EXTREME_F16 = [0x0000, 0x8000, 0x0001, 0x8201, 0x0400, 0x3C00, 0x7BFF, 0xFBFF]
 EXTREME_F32 = [0x00000000, 0x80000000, 0x00000001, 0x807FFFFF, 0x00800000, 0x7F7FFFFF, 0xFF7FFFFF, 0x3F800000]
@@ -46,7 +47,8 @@ def blocks(t, rng):
 
 def main():
     rng = np.random.default_rng(20250101)
-    types = [T.F32, T.F16, T.BF16, T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.Q8_0, T.Q4_K, T.Q5_K, T.Q6_K]
+    types = [T.F32, T.F16, T.BF16, T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.Q8_0, T.Q4_K, T.Q5_K, T.Q6_K,
+             T.Q2_K, T.Q3_K, T.IQ4_NL, T.IQ4_XS]
     out = [struct.pack("<4sI", b"QRQV", len(types))]
     for t in types:
         raw = blocks(t, rng)

@@ -27,4 +27,4 @@ static void get(const uint8_t *panel, int k, int lane, float *out, size_t stride
     for (int i = 0; i < k; i++, out += stride) *out = line[i][lane];
 }
 
-const struct pack_fmt qr_pack_f32 = {1, 64, put, get};
+const struct pack_fmt qr_pack_f32 = {put, NULL, get};

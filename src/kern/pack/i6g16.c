@@ -6,7 +6,6 @@
  *
  * A sub is 16 k, four quads; quad j has k 4j to 4j + 3 of its sub. q is stored with its offset of 32.
  */
-#include "kern/half.h"
 #include "kern/pack/pack_internal.h"
 
 static bool put(uint8_t *panel, int k, int lane, enum qr_qtype type, const void *row)
@@ -17,28 +16,26 @@ static bool put(uint8_t *panel, int k, int lane, enum qr_qtype type, const void 
     for (int g = 0; g < k / 256; g++, p += 210, rec++) {
         rec->d[lane] = qr_load_u16(p + 208);
         for (int s = 0; s < 16; s++) rec->sc[s][lane] = (int8_t)p[192 + s];
-        for (int i = 0; i < 256; i++) {
-            int h = i / 128, r = i / 32 % 4, j = i % 32; // as drawn in kern/quant/q6_k.c
-            unsigned lo = p[64 * h + 32 * (r & 1) + j] >> (r >> 1) * 4 & 15;
-            unsigned hi = p[128 + 32 * h + j] >> 2 * r & 3;
-            struct qr_i6sub *sub = &rec->q[i / 16];
-            sub->lo[i % 16 / 8][lane][i % 4] |= (uint8_t)(lo << i / 4 % 2 * 4);
-            sub->hi[lane][i % 4] |= (uint8_t)(hi << i % 16 / 4 * 2);
+        for (int s = 0; s < 16; s++) { // as drawn in kern/quant/q6_k.c
+            int h = s / 8, r = s / 2 % 4, at = s % 2 * 16;
+            uint32_t lo[4], hi[4];
+            pack_rows_load(p + 64 * h + 32 * (r & 1) + at, (r >> 1) * 4, 0x0F0F0F0Fu, lo);
+            pack_rows_load(p + 128 + 32 * h + at, 2 * r, 0x03030303u, hi);
+            for (int i = 0; i < 2; i++) pack_nibbles_put(rec->q[s].lo, i, lane, lo[2 * i], lo[2 * i + 1]);
+            pack_pairs_put(rec->q[s].hi, lane, hi);
         }
     }
     return true;
 }
 
-static void get(const uint8_t *panel, int k, int lane, float *out, size_t stride)
+static void sub(const void *rec, int s, int lane, struct pack_sub *out)
 {
-    const struct qr_i6g16 *rec = (const struct qr_i6g16 *)panel;
-    for (int i = 0; i < k; i++, out += stride) {
-        const struct qr_i6g16 *r = rec + i / 256;
-        int s = i / 16 % 16;
-        int hi = r->q[s].hi[lane][i % 4] >> i % 16 / 4 * 2 & 3;
-        int q = (int)pack_nibble_get(r->q[s].lo, i % 16, lane) | hi << 4;
-        *out = qr_f32_of_f16(r->d[lane]) * (float)r->sc[s][lane] * (float)(q - 32);
+    const struct qr_i6g16 *r = rec;
+    *out = (struct pack_sub){.d = qr_f32_of_f16(r->d[lane]), .sc = r->sc[s][lane]};
+    for (int i = 0; i < 16; i++) {
+        int hi = pack_pair_get(r->q[s].hi, i, lane);
+        out->q[i] = (int8_t)((pack_nibble_get(r->q[s].lo, i, lane) | hi << 4) - 32);
     }
 }
 
-const struct pack_fmt qr_pack_i6g16 = {256, sizeof(struct qr_i6g16), put, get};
+const struct pack_fmt qr_pack_i6g16 = {put, sub, NULL};

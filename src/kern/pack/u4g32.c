@@ -5,7 +5,6 @@
  *   | [lane] | low: k 0-3       | low: k 8-11     | low: k 16-19    | low: k 24-27    |
  *   |        | high: k 4-7      | high: k 12-15   | high: k 20-23   | high: k 28-31   |
  */
-#include "kern/half.h"
 #include "kern/pack/pack_internal.h"
 
 static bool put(uint8_t *panel, int k, int lane, enum qr_qtype type, const void *row)
@@ -20,13 +19,11 @@ static bool put(uint8_t *panel, int k, int lane, enum qr_qtype type, const void 
     return true;
 }
 
-static void get(const uint8_t *panel, int k, int lane, float *out, size_t stride)
+static void sub(const void *rec, int s, int lane, struct pack_sub *out)
 {
-    const struct qr_u4g32 *rec = (const struct qr_u4g32 *)panel;
-    for (int i = 0; i < k; i++, out += stride) {
-        const struct qr_u4g32 *r = rec + i / 32;
-        *out = qr_f32_of_f16(r->d[lane]) * (float)((int)pack_nibble_get(r->q, i % 32, lane) - 8);
-    }
+    const struct qr_u4g32 *r = rec;
+    *out = (struct pack_sub){.d = qr_f32_of_f16(r->d[lane]), .sc = 1};
+    for (int i = 0; i < 32; i++) out->q[i] = (int8_t)(pack_nibble_get(r->q, i, lane) - 8);
 }
 
-const struct pack_fmt qr_pack_u4g32 = {32, sizeof(struct qr_u4g32), put, get};
+const struct pack_fmt qr_pack_u4g32 = {put, sub, NULL};

@@ -5,7 +5,6 @@
  *   | d f16  | dmin f16 | sc u8         | mn u8         | 8 subs of 256 bytes: nibbles as a record of U4G32 |
  *   | [lane] | [lane]   | [sub 8][lane] | [sub 8][lane] | [sub 8][4][lane][4]                               |
  */
-#include "kern/half.h"
 #include "kern/pack/pack_internal.h"
 #include "kern/quant/quant_internal.h"
 
@@ -19,26 +18,18 @@ static bool put(uint8_t *panel, int k, int lane, enum qr_qtype type, const void 
         rec->dmin[lane] = qr_load_u16(p + 2);
         for (int sub = 0; sub < 8; sub++) {
             qr_k_scale_min(p + 4, sub, &rec->sc[sub][lane], &rec->mn[sub][lane]);
-            const uint8_t *q = p + 16 + 32 * (sub / 2);
-            int shift = sub % 2 * 4;
-            for (int i = 0; i < 4; i++)
-                pack_nibbles_put(rec->q[sub], i, lane, pack_load4(q + 8 * i) >> shift,
-                                 pack_load4(q + 8 * i + 4) >> shift);
+            pack_nibbles_k(rec->q[sub], lane, p + 16, sub);
         }
     }
     return true;
 }
 
-static void get(const uint8_t *panel, int k, int lane, float *out, size_t stride)
+static void sub(const void *rec, int s, int lane, struct pack_sub *out)
 {
-    const struct qr_u4k *rec = (const struct qr_u4k *)panel;
-    for (int i = 0; i < k; i++, out += stride) {
-        const struct qr_u4k *r = rec + i / 256;
-        int sub = i / 32 % 8;
-        float ds = qr_f32_of_f16(r->d[lane]) * (float)r->sc[sub][lane];
-        float dm = qr_f32_of_f16(r->dmin[lane]) * (float)r->mn[sub][lane];
-        *out = ds * (float)pack_nibble_get(r->q[sub], i % 32, lane) - dm;
-    }
+    const struct qr_u4k *r = rec;
+    *out = (struct pack_sub){qr_f32_of_f16(r->d[lane]), qr_f32_of_f16(r->dmin[lane]), r->sc[s][lane],
+                             r->mn[s][lane], {0}};
+    for (int i = 0; i < 32; i++) out->q[i] = (int8_t)pack_nibble_get(r->q[s], i, lane);
 }
 
-const struct pack_fmt qr_pack_u4k = {256, sizeof(struct qr_u4k), put, get};
+const struct pack_fmt qr_pack_u4k = {put, sub, NULL};

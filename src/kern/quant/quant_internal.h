@@ -26,4 +26,18 @@ static inline void qr_k_scale_min(const uint8_t *s, int i, uint8_t *scale, uint8
     }
 }
 
+// Scale (0..63, meant less 32) of sub-block i (0..15) in the 12 packed bytes of Q3_K: its lower four bits are a nibble
+// of bytes 0-7, the low one for i < 8; its upper two are bits 2 * (i / 4) of byte 8 + i % 4.
+static inline int qr_q3_scale(const uint8_t *s, int i)
+{
+    return (s[i % 8] >> i / 8 * 4 & 15) | (s[8 + i % 4] >> i / 4 * 2 & 3) << 4;
+}
+
+// Scale (0..63, meant less 32) of sub-block i (0..7) in the 6 packed bytes of IQ4_XS: its upper two bits are bits 2i of
+// the first two bytes, its lower four a nibble of the others, the low one for even i.
+static inline int qr_iq4_scale(const uint8_t *s, int i)
+{
+    return (s[2 + i / 2] >> i % 2 * 4 & 15) | (s[i / 4] >> i % 4 * 2 & 3) << 4;
+}
+
 #endif

@@ -1,227 +1,90 @@
-/* Class D over the integer formats: the specification (kern/gemm.h has the arithmetic).
+/* Classes D and D15 over the integer formats: the specification (kern/gemm.h has the arithmetic).
  * One output element at a time, groups ascending; never tuned. */
 #include <math.h>
 
 #include "kern/gemm_internal.h"
-#include "kern/half.h"
-#include "kern/pack_layout.h"
+#include "kern/pack/pack_internal.h"
 
 // One row of activations in QR_A_Q32 or QR_A_Q256, or in QR_A_Q15: then v = 128 * x + lo.
 struct row {
-    const int8_t *x, *lo;
+    const int8_t *x, *lo; // lo is NULL for eight bits
     const float *scale;
-    const int32_t *sum; // per 32
 };
 
-typedef float dot_fn(const void *panel, int k, int lane, struct row a);
-
-static void gemm_d(const struct qr_gemm *g, dot_fn *dot)
+static int32_t v_of(struct row a, int i)
 {
-    const struct qr_acts *acts = g->acts;
-    for (int p = g->panel0; p < g->panel1; p++) {
-        const uint8_t *panel = g->w->data + (size_t)p * g->w->panel_bytes;
-        for (int lane = 0; lane < QR_PANEL && p * QR_PANEL + lane < g->w->n; lane++)
-            for (int r = 0; r < acts->m; r++) {
-                const int8_t *x = (const int8_t *)(acts->a + (size_t)r * acts->row_bytes);
-                struct row a = {x, x + acts->k, acts->scale + (size_t)r * acts->ld_scale,
-                                acts->sum + (size_t)r * acts->ld_sum};
-                gemm_store(g, r, p * QR_PANEL + lane, dot(panel, g->w->k, lane, a));
-            }
-    }
+    return a.lo ? 128 * a.x[i] + a.lo[i] : a.x[i];
 }
 
-// sum of q * x over 32 nibbles of a lane.
-static int32_t dot_nibbles(const uint8_t (*q)[16][4], int lane, const int8_t *x)
+// sum of q * v and sum of v over a sub that begins at k = at.
+static int32_t dot_sub(const struct pack_sub *w, int n, struct row a, int at, int32_t *sum)
 {
     int32_t dot = 0;
-    for (int i = 0; i < 32; i++) dot += (q[i / 8][lane][i % 4] >> i / 4 % 2 * 4 & 15) * x[i];
+    *sum = 0;
+    for (int i = 0; i < n; i++) {
+        dot += w->q[i] * v_of(a, at + i);
+        *sum += v_of(a, at + i);
+    }
     return dot;
 }
 
-static float dot_u4g32(const void *panel, int k, int lane, struct row a)
+// Float32 sums of subs: D15, and D where a sub is a group.
+static float dot_by_sub(const struct qr_wfmt_traits *t, const struct pack_sub *w, int k, struct row a)
 {
-    const struct qr_u4g32 *w = panel;
     float acc = 0;
-    for (int g = 0; g < k / 32; g++) {
-        int32_t dot = dot_nibbles(w[g].q, lane, a.x + 32 * g) - 8 * a.sum[g];
-        acc = fmaf((float)dot, qr_f32_of_f16(w[g].d[lane]) * a.scale[g], acc);
+    for (int s = 0; s < k / t->sub; s++, w++) {
+        int32_t sum;
+        float dot = (float)dot_sub(w, t->sub, a, s * t->sub, &sum), scale = a.scale[s * t->sub / 32];
+        acc = fmaf(dot, w->d * (float)w->sc * scale, acc);
+        if (t->minima) acc = fmaf(-(w->m * (float)w->mn), (float)sum * scale, acc);
     }
     return acc;
 }
 
-static float dot_u4g32m(const void *panel, int k, int lane, struct row a)
+// Integer sums of the subs of a group of 256, then float32 sums of groups: D.
+static float dot_by_group(const struct qr_wfmt_traits *t, const struct pack_sub *w, int k, struct row a)
 {
-    const struct qr_u4g32m *w = panel;
     float acc = 0;
-    for (int g = 0; g < k / 32; g++) {
-        int32_t dot = dot_nibbles(w[g].q, lane, a.x + 32 * g);
-        acc = fmaf((float)dot, qr_f32_of_f16(w[g].d[lane]) * a.scale[g], acc);
-        acc = fmaf(qr_f32_of_f16(w[g].m[lane]), (float)a.sum[g] * a.scale[g], acc);
-    }
-    return acc;
-}
-
-static float dot_u4k(const void *panel, int k, int lane, struct row a)
-{
-    const struct qr_u4k *w = panel;
-    float acc = 0;
-    for (int g = 0; g < k / 256; g++) {
+    for (int g = 0; g < k / t->group; g++) {
         int32_t dot = 0, min = 0;
-        for (int s = 0; s < 8; s++) {
-            dot += w[g].sc[s][lane] * dot_nibbles(w[g].q[s], lane, a.x + 256 * g + 32 * s);
-            min += w[g].mn[s][lane] * a.sum[8 * g + s];
+        for (int s = 0; s < t->group / t->sub; s++) {
+            int32_t sum;
+            dot += w[s].sc * dot_sub(&w[s], t->sub, a, g * t->group + s * t->sub, &sum);
+            min += w[s].mn * sum;
         }
-        acc = fmaf((float)dot, qr_f32_of_f16(w[g].d[lane]) * a.scale[g], acc);
-        acc = fmaf(-(float)min, qr_f32_of_f16(w[g].dmin[lane]) * a.scale[g], acc);
+        acc = fmaf((float)dot, w->d * a.scale[g], acc);
+        if (t->minima) acc = fmaf(-(float)min, w->m * a.scale[g], acc);
+        w += t->group / t->sub;
     }
     return acc;
 }
 
-static float dot_i8g32(const void *panel, int k, int lane, struct row a)
+static void gemm_d(const struct qr_gemm *g, bool fine)
 {
-    const struct qr_i8g32 *w = panel;
-    float acc = 0;
-    for (int g = 0; g < k / 32; g++) {
-        int32_t dot = 0;
-        for (int i = 0; i < 32; i++) dot += w[g].q[i / 4][lane][i % 4] * a.x[32 * g + i];
-        acc = fmaf((float)dot, qr_f32_of_f16(w[g].d[lane]) * a.scale[g], acc);
-    }
-    return acc;
-}
-
-// The weight i (0..15) of a lane, -32 .. 31.
-static int six_of(const struct qr_i6sub *sub, int lane, int i)
-{
-    int lo = sub->lo[i / 8][lane][i % 4] >> i / 4 % 2 * 4 & 15;
-    int hi = sub->hi[lane][i % 4] >> i / 4 * 2 & 3;
-    return (lo | hi << 4) - 32;
-}
-
-static float dot_i6g16(const void *panel, int k, int lane, struct row a)
-{
-    const struct qr_i6g16 *w = panel;
-    float acc = 0;
-    for (int g = 0; g < k / 256; g++) {
-        int32_t dot = 0;
-        for (int i = 0; i < 256; i++) {
-            int q = six_of(&w[g].q[i / 16], lane, i % 16);
-            dot += w[g].sc[i / 16][lane] * q * a.x[256 * g + i];
+    const struct qr_acts *acts = g->acts;
+    const struct qr_wfmt_traits *t = qr_wfmt(g->w->fmt);
+    struct pack_sub *subs = g->scratch; // of a lane; 16 k or more each
+    _Static_assert(sizeof *subs <= 16 * 2 * QR_PANEL * 4, "a lane's subs fit in QR_GEMM_SCRATCH");
+    for (int out = g->panel0 * QR_PANEL; out < g->panel1 * QR_PANEL && out < g->w->n; out++) {
+        const uint8_t *panel = g->w->data + (size_t)(out / QR_PANEL) * g->w->panel_bytes;
+        for (int s = 0, per = t->group / t->sub; s < g->w->k / t->sub; s++)
+            pack_fmt_of(g->w->fmt)->sub(panel + (size_t)(s / per) * t->group_bytes, s % per, out % QR_PANEL,
+                                        &subs[s]);
+        for (int r = 0; r < acts->m; r++) {
+            const int8_t *x = (const int8_t *)(acts->a + (size_t)r * acts->row_bytes);
+            struct row a = {x, fine ? x + acts->k : NULL, acts->scale + (size_t)r * acts->ld_scale};
+            bool by_group = !fine && t->sub < t->group;
+            gemm_store(g, r, out, (by_group ? dot_by_group : dot_by_sub)(t, subs, g->w->k, a));
         }
-        acc = fmaf((float)dot, qr_f32_of_f16(w[g].d[lane]) * a.scale[g], acc);
     }
-    return acc;
 }
 
-/* ==== 15 bits. ==== */
-
-// The dot of 32 nibbles with v = 128 * hi + lo, from k = at on.
-static int32_t dot15_nibbles(const uint8_t (*q)[16][4], int lane, struct row a, int at)
+void qr_gemm_d_ref(const struct qr_gemm *g)
 {
-    return 128 * dot_nibbles(q, lane, a.x + at) + dot_nibbles(q, lane, a.lo + at);
+    gemm_d(g, false);
 }
 
-static float dot15_u4g32(const void *panel, int k, int lane, struct row a)
+void qr_gemm_d15_ref(const struct qr_gemm *g)
 {
-    const struct qr_u4g32 *w = panel;
-    float acc = 0;
-    for (int g = 0; g < k / 32; g++) {
-        int32_t dot = dot15_nibbles(w[g].q, lane, a, 32 * g) - 8 * a.sum[g];
-        acc = fmaf((float)dot, qr_f32_of_f16(w[g].d[lane]) * a.scale[g], acc);
-    }
-    return acc;
-}
-
-static float dot15_u4g32m(const void *panel, int k, int lane, struct row a)
-{
-    const struct qr_u4g32m *w = panel;
-    float acc = 0;
-    for (int g = 0; g < k / 32; g++) {
-        int32_t dot = dot15_nibbles(w[g].q, lane, a, 32 * g);
-        acc = fmaf((float)dot, qr_f32_of_f16(w[g].d[lane]) * a.scale[g], acc);
-        acc = fmaf(qr_f32_of_f16(w[g].m[lane]), (float)a.sum[g] * a.scale[g], acc);
-    }
-    return acc;
-}
-
-static float dot15_u4k(const void *panel, int k, int lane, struct row a)
-{
-    const struct qr_u4k *w = panel;
-    float acc = 0;
-    for (int g = 0; g < k / 32; g++) {
-        const struct qr_u4k *rec = &w[g / 8];
-        float d = qr_f32_of_f16(rec->d[lane]) * rec->sc[g % 8][lane];
-        float m = -(qr_f32_of_f16(rec->dmin[lane]) * rec->mn[g % 8][lane]);
-        acc = fmaf((float)dot15_nibbles(rec->q[g % 8], lane, a, 32 * g), d * a.scale[g], acc);
-        acc = fmaf(m, (float)a.sum[g] * a.scale[g], acc);
-    }
-    return acc;
-}
-
-static float dot15_i8g32(const void *panel, int k, int lane, struct row a)
-{
-    const struct qr_i8g32 *w = panel;
-    float acc = 0;
-    for (int g = 0; g < k / 32; g++) {
-        int32_t dot = 0;
-        for (int i = 0; i < 32; i++)
-            dot += w[g].q[i / 4][lane][i % 4] * (128 * a.x[32 * g + i] + a.lo[32 * g + i]);
-        acc = fmaf((float)dot, qr_f32_of_f16(w[g].d[lane]) * a.scale[g], acc);
-    }
-    return acc;
-}
-
-static float dot15_i6g16(const void *panel, int k, int lane, struct row a)
-{
-    const struct qr_i6g16 *w = panel;
-    float acc = 0;
-    for (int s = 0; s < k / 16; s++) {
-        const struct qr_i6g16 *rec = &w[s / 16];
-        int32_t dot = 0;
-        for (int i = 0; i < 16; i++)
-            dot += six_of(&rec->q[s % 16], lane, i) * (128 * a.x[16 * s + i] + a.lo[16 * s + i]);
-        float d = qr_f32_of_f16(rec->d[lane]) * rec->sc[s % 16][lane];
-        acc = fmaf((float)dot, d * a.scale[s / 2], acc);
-    }
-    return acc;
-}
-
-void qr_gemm_d_u4g32_ref(const struct qr_gemm *g)
-{
-    gemm_d(g, dot_u4g32);
-}
-void qr_gemm_d_u4g32m_ref(const struct qr_gemm *g)
-{
-    gemm_d(g, dot_u4g32m);
-}
-void qr_gemm_d_u4k_ref(const struct qr_gemm *g)
-{
-    gemm_d(g, dot_u4k);
-}
-void qr_gemm_d_i8g32_ref(const struct qr_gemm *g)
-{
-    gemm_d(g, dot_i8g32);
-}
-void qr_gemm_d_i6g16_ref(const struct qr_gemm *g)
-{
-    gemm_d(g, dot_i6g16);
-}
-void qr_gemm_d15_u4g32_ref(const struct qr_gemm *g)
-{
-    gemm_d(g, dot15_u4g32);
-}
-void qr_gemm_d15_u4g32m_ref(const struct qr_gemm *g)
-{
-    gemm_d(g, dot15_u4g32m);
-}
-void qr_gemm_d15_u4k_ref(const struct qr_gemm *g)
-{
-    gemm_d(g, dot15_u4k);
-}
-void qr_gemm_d15_i8g32_ref(const struct qr_gemm *g)
-{
-    gemm_d(g, dot15_i8g32);
-}
-void qr_gemm_d15_i6g16_ref(const struct qr_gemm *g)
-{
-    gemm_d(g, dot15_i6g16);
+    gemm_d(g, true);
 }

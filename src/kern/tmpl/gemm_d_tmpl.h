@@ -6,12 +6,12 @@
  *
  * The rows of activations are first copied into tiles of R rows (16, 8, 4, 2 or 1), so that a micro-kernel
  * walks one pointer with constant offsets. A tile is a sequence over k of
- *   groups of 32:   | scale f32 [R] | corr [R] | x int8 [R][32] |            U4G32, U4G32M, I8G32
- *   groups of 256:  | scale f32 [R] | 8 times: corr [R], x int8 [R][32] |    U4K
- *                   | scale f32 [R] | 16 times: corr [R], x int8 [R][16] |   I6G16
+ *   groups of 32:   | scale f32 [R] | corr [R] | x int8 [R][32] |
+ *   groups of 256:  | scale f32 [R] | 8 times: corr [R], x int8 [R][32] |    subs of 32
+ *                   | scale f32 [R] | 16 times: corr [R], x int8 [R][16] |   subs of 16
  * In D15 a tile is a sequence of groups of 32 in every format, and where x is there are hi and then lo.
- * Here corr corrects the offset of the stored weights: -8 * sum, -128 * sum or -32 * sum of x (int32), or is
- * what the minimum is multiplied by: sum * scale (float32) in U4G32M, sum (int32) in U4K. A row of a tile is
+ * Here corr corrects the offset of the stored weights: -offset * sum of x (int32), or is what the minimum is
+ * multiplied by: sum * scale (float32) where minima meet float32 sums, sum (int32) in groups of 256. A row of a tile is
  * 1.27 * k bytes or less, 2.38 * k in D15; scratch holds ROWS_BLOCK rows. */
 #if defined(__AVX2__) && defined(GEMM_NAME)
 
@@ -28,6 +28,18 @@ struct tile_shape {
     bool corr_f32; // corr = (float)sum * scale
     int parts;     // int8 numbers an activation: 1, or hi and lo
 };
+
+#if defined(__AVX512VNNI__)
+#define BIAS 128 // what is added to bytes with a sign, for an instruction whose weights have none
+#else
+#define BIAS 0
+#endif
+SIMD_INLINE struct tile_shape tile_shape_of(const enum qr_wfmt fmt, const int parts)
+{
+    struct fmt_shape f = shape_of(fmt);
+    int group = parts == 2 ? 32 : f.group, offset = f.top ? f.offset : BIAS;
+    return (struct tile_shape){group, f.sub, f.minima ? 1 : -offset, f.minima && group == 32, parts};
+}
 
 SIMD_INLINE size_t tile_bytes(struct tile_shape t, int rows, int k)
 {
@@ -65,38 +77,30 @@ SIMD_INLINE void tile_fill(const struct qr_acts *a, const struct tile_shape t, i
     }
 }
 
-/* Exact dots of weight quads w (four k a lane, one byte each) with n rows x, `stride` bytes apart, added to
- * dot[]. dots_u4: 8 quads of 0..15. dots_u6: 4 quads of 0..63. dots_i8: 8 quads as weights_i8 prepared
- * them. */
 #define CHAINS 4 // rows at once: their sums are independent, so that they hide each other's latency
 #define CHAINS_OF(R) ((R) < CHAINS ? (R) : CHAINS)
 #define FOR_CHAINS(r0, R) GEMM_UNROLL(4) for (int r0 = 0; r0 < (R); r0 += CHAINS)
 #define FOR_ROWS(r, n) GEMM_UNROLL(16) for (int r = 0; r < (n); r++)
 
+/* weights: the quads of a sub, ready for dots. dots: exact dots of them with n rows x, `stride` bytes apart, added to
+ * dot[]. */
 #if defined(__AVX512VNNI__)
-#define CORR_I8 -128 // weights_i8 adds 128
-SIMD_INLINE vi weights_i8(vi w)
+SIMD_INLINE void weights(const enum qr_wfmt fmt, const uint8_t *rec, int s, int h, vi *w)
 {
-    return vi_xor(w, vi_set1((int)0x80808080));
+    sub_quads(fmt, rec, s, h, w);
+    if (shape_of(fmt).top) return;
+    GEMM_UNROLL(8) for (int i = 0; i < 8; i++) w[i] = vi_xor(w[i], vi_set1((int)0x80808080));
 }
-SIMD_INLINE void dot_quads(const vi *w, const int n_quads, const int8_t *x, const int stride, const int n,
-                           vi *dot)
+SIMD_INLINE void dots(const enum qr_wfmt fmt, const vi *w, const int8_t *x, const int stride, const int n, vi *dot)
 {
     GEMM_UNROLL(8)
-    for (int i = 0; i < n_quads; i++) {
+    for (int i = 0; i < shape_of(fmt).sub / 4; i++) {
         FOR_ROWS(r, n) dot[r] = _mm512_dpbusd_epi32(dot[r], w[i], vi_bcst(x + r * stride + 4 * i));
     }
 }
-#define dots_u4(w, x, stride, n, dot) dot_quads(w, 8, x, stride, n, dot)
-#define dots_u6(w, x, stride, n, dot) dot_quads(w, 4, x, stride, n, dot)
-#define dots_i8(w, x, stride, n, dot) dot_quads(w, 8, x, stride, n, dot)
 
 #else
-#define CORR_I8 0
-SIMD_INLINE vi weights_i8(vi w)
-{
-    return w;
-}
+#define weights sub_quads
 #if VL == 16
 SIMD_INLINE vi maddubs(vi u8, vi i8)
 {
@@ -142,61 +146,54 @@ SIMD_INLINE vi sign8(vi x, vi w)
 }
 #endif
 // |w| <= 128 as unsigned, its sign moved to x, whose least value is -127: a pair stays below 2^15.
-SIMD_INLINE vi dot_i8_quad(vi w, vi x)
+SIMD_INLINE vi dot_i8(const vi *w, const int n_quads, const int8_t *x)
 {
-    return madd(maddubs(abs8(w), sign8(x, w)), vi_set1(0x00010001));
-}
-// Eight pairs of at most 2 * 15 * 127 stay below 2^15 together: one widening serves the group.
-SIMD_INLINE vi dot_u4(const vi *w, const int8_t *x)
-{
-    vi sum = maddubs(w[0], vi_bcst(x));
-    GEMM_UNROLL(8) for (int i = 1; i < 8; i++) sum = add16(sum, maddubs(w[i], vi_bcst(x + 4 * i)));
-    return madd(sum, vi_set1(0x00010001));
-}
-// Two pairs of at most 2 * 63 * 127 stay below 2^15 together.
-SIMD_INLINE vi dot_u6(const vi *w, const int8_t *x)
-{
-    vi lo = add16(maddubs(w[0], vi_bcst(x)), maddubs(w[1], vi_bcst(x + 4)));
-    vi hi = add16(maddubs(w[2], vi_bcst(x + 8)), maddubs(w[3], vi_bcst(x + 12)));
-    return vi_add(madd(lo, vi_set1(0x00010001)), madd(hi, vi_set1(0x00010001)));
-}
-SIMD_INLINE vi dot_i8(const vi *w, const int8_t *x)
-{
-    vi sum = dot_i8_quad(w[0], vi_bcst(x));
-    GEMM_UNROLL(8) for (int i = 1; i < 8; i++) sum = vi_add(sum, dot_i8_quad(w[i], vi_bcst(x + 4 * i)));
+    vi sum = vi_zero();
+    GEMM_UNROLL(8)
+    for (int i = 0; i < n_quads; i++) {
+        vi pairs = maddubs(abs8(w[i]), sign8(vi_bcst(x + 4 * i), w[i]));
+        sum = vi_add(sum, madd(pairs, vi_set1(0x00010001)));
+    }
     return sum;
 }
-#define DOT_ROWS(one)                                                                                        \
-    SIMD_INLINE void dots_##one(const vi *w, const int8_t *x, const int stride, const int n, vi *dot)        \
-    {                                                                                                        \
-        FOR_ROWS(r, n) dot[r] = vi_add(dot[r], dot_##one(w, x + r * stride));                                \
+// Pairs of at most 2 * top * 127 add up below 2^15 for so many quads: one widening serves them.
+SIMD_INLINE vi dot_u(const vi *w, const int n_quads, const int top, const int8_t *x)
+{
+    const int together = 32767 / (2 * top * 127);
+    vi all = vi_zero(), sum = maddubs(w[0], vi_bcst(x));
+    GEMM_UNROLL(8)
+    for (int i = 1; i < n_quads; i++) {
+        vi pairs = maddubs(w[i], vi_bcst(x + 4 * i));
+        if (i % together == 0) all = vi_add(all, madd(sum, vi_set1(0x00010001)));
+        sum = i % together == 0 ? pairs : add16(sum, pairs);
     }
-DOT_ROWS(u4)
-DOT_ROWS(u6)
-DOT_ROWS(i8)
+    return vi_add(all, madd(sum, vi_set1(0x00010001)));
+}
+SIMD_INLINE void dots(const enum qr_wfmt fmt, const vi *w, const int8_t *x, const int stride, const int n, vi *dot)
+{
+    const struct fmt_shape f = shape_of(fmt);
+    FOR_ROWS(r, n)
+    {
+        const int8_t *row = x + r * stride;
+        dot[r] = vi_add(dot[r], f.top ? dot_u(w, f.sub / 4, f.top, row) : dot_i8(w, f.sub / 4, row));
+    }
+}
 #endif
 
-/* dot[r] = corr[r] (where there is one) + the dot of row r of n, in a tile of R rows of `sub` k. Of two parts
- * the upper counts 128 times. */
-#define CORRECTED(one)                                                                                       \
-    SIMD_INLINE void corrected_##one(const vi *w, const int8_t *x, const int parts, const int R,             \
-                                     const int n, const void *corr, vi *dot)                                 \
-    {                                                                                                        \
-        const int sub = SUB_##one;                                                                           \
-        FOR_ROWS(r, n) dot[r] = parts == 1 && corr ? vi_bcst((const int32_t *)corr + r) : vi_zero();         \
-        dots_##one(w, x, sub, n, dot);                                                                       \
-        if (parts == 1) return;                                                                              \
-        FOR_ROWS(r, n) dot[r] = vi_sll(dot[r], 7);                                                           \
-        dots_##one(w, x + R * sub, sub, n, dot);                                                             \
-        if (!corr) return;                                                                                   \
-        FOR_ROWS(r, n) dot[r] = vi_add(dot[r], vi_bcst((const int32_t *)corr + r));                          \
-    }
-#define SUB_u4 32
-#define SUB_u6 16
-#define SUB_i8 32
-CORRECTED(u4)
-CORRECTED(u6)
-CORRECTED(i8)
+/* dot[r] = corr[r] (where there is one) + the dot of row r of n, in a tile of R rows of a sub. Of two parts the upper
+ * counts 128 times. */
+SIMD_INLINE void corrected(const enum qr_wfmt fmt, const vi *w, const int8_t *x, const int parts, const int R,
+                           const int n, const void *corr, vi *dot)
+{
+    const int sub = shape_of(fmt).sub;
+    FOR_ROWS(r, n) dot[r] = parts == 1 && corr ? vi_bcst((const int32_t *)corr + r) : vi_zero();
+    dots(fmt, w, x, sub, n, dot);
+    if (parts == 1) return;
+    FOR_ROWS(r, n) dot[r] = vi_sll(dot[r], 7);
+    dots(fmt, w, x + R * sub, sub, n, dot);
+    if (!corr) return;
+    FOR_ROWS(r, n) dot[r] = vi_add(dot[r], vi_bcst((const int32_t *)corr + r));
+}
 
 /* While several rows keep the processor busy with one panel, the lines of the next are fetched; the
  * hardware's prefetcher alone would start anew at each. A single row runs at the memory's speed and needs no
@@ -207,189 +204,77 @@ SIMD_INLINE void fetch_next(const void *rec, const int bytes, size_t panel_bytes
     for (int i = 0; i < bytes; i += 64) _mm_prefetch((const char *)rec + panel_bytes + i, _MM_HINT_T1);
 }
 
-// Micro-kernels: R rows (a constant) of the tile against half h of the panel; the next is `next` bytes on.
-SIMD_INLINE void micro_u4g32(const uint8_t *panel, size_t next, int k, const uint8_t *tile, const int R,
-                             const int parts, int h, vf *acc)
+/* Micro-kernels: R rows (a constant) of the tile against half h of the panel; the next is `next` bytes on. */
+
+// Float32 sums of subs: D15, and D where a sub is a group.
+SIMD_INLINE void micro_sub(const enum qr_wfmt fmt, const uint8_t *rec, size_t next, int k, const uint8_t *tile,
+                           const int R, const int parts, int h, vf *acc)
 {
-    const struct qr_u4g32 *rec = (const struct qr_u4g32 *)panel;
-    for (int g = 0; g < k / 32; g++, rec++, tile += R * (8 + 32 * parts)) {
-        vi w[8];
-        fetch_next(rec, sizeof *rec, next, R, h);
-        quads_of_nibbles(&rec->q[0][h * VL][0], w);
-        vf d = vf_of_f16(rec->d + h * VL);
-        FOR_CHAINS(r0, R)
-        {
-            vi dot[CHAINS];
-            const float *scale = (const float *)tile + r0;
-            corrected_u4(w, (const int8_t *)tile + R * 8 + r0 * 32, parts, R, CHAINS_OF(R), scale + R, dot);
-            FOR_ROWS(r, CHAINS_OF(R))
+    const struct fmt_shape f = shape_of(fmt);
+    const int n_subs = f.group / f.sub;
+    const float *scale = NULL;
+    for (int g = 0; g < k / f.group; g++, rec += f.rec_bytes) {
+        vf d = rec_d(rec, h), m = f.minima ? rec_m(rec, h) : vf_zero();
+        for (int s = 0; s < n_subs; s++, tile += R * (4 + f.sub * parts)) {
+            vi w[8];
+            if (s * f.sub % 32 == 0) scale = (const float *)tile, tile += R * 4;
+            fetch_next(rec + (size_t)s * (f.rec_bytes / n_subs), (int)f.rec_bytes / n_subs, next, R, h);
+            weights(fmt, rec, s, h, w);
+            vf ds = n_subs == 1 ? d : vf_mul(d, vf_of_vi(sub_sc(fmt, rec, s, h))), dm = m;
+            if (f.minima && n_subs > 1) dm = vf_mul(m, vf_of_vi(sub_mn(fmt, rec, s, h)));
+            FOR_CHAINS(r0, R)
             {
-                acc[r0 + r] = vf_fma(vf_of_vi(dot[r]), vf_mul(d, vf_set1(scale[r])), acc[r0 + r]);
+                vi dot[CHAINS];
+                const float *corr = (const float *)tile + r0;
+                corrected(fmt, w, (const int8_t *)tile + R * 4 + r0 * f.sub, parts, R, CHAINS_OF(R),
+                          f.minima ? NULL : corr, dot);
+                FOR_ROWS(r, CHAINS_OF(R))
+                {
+                    vf sum = vf_fma(vf_of_vi(dot[r]), vf_mul(ds, vf_set1(scale[r0 + r])), acc[r0 + r]);
+                    if (f.minima && n_subs == 1) sum = vf_fma(dm, vf_set1(corr[r]), sum);
+                    if (f.minima && n_subs > 1) sum = vf_fnma(dm, vf_set1(corr[r]), sum);
+                    acc[r0 + r] = sum;
+                }
             }
         }
     }
 }
 
-SIMD_INLINE void micro_u4g32m(const uint8_t *panel, size_t next, int k, const uint8_t *tile, const int R,
-                              const int parts, int h, vf *acc)
+// Integer sums of the subs of a group of 256, then float32 sums of groups.
+SIMD_INLINE void micro_group(const enum qr_wfmt fmt, const uint8_t *rec, size_t next, int k, const uint8_t *tile,
+                             const int R, int h, vf *acc)
 {
-    const struct qr_u4g32m *rec = (const struct qr_u4g32m *)panel;
-    for (int g = 0; g < k / 32; g++, rec++, tile += R * (8 + 32 * parts)) {
-        vi w[8];
-        fetch_next(rec, sizeof *rec, next, R, h);
-        quads_of_nibbles(&rec->q[0][h * VL][0], w);
-        vf d = vf_of_f16(rec->d + h * VL), m = vf_of_f16(rec->m + h * VL);
-        FOR_CHAINS(r0, R)
-        {
-            vi dot[CHAINS];
-            const float *scale = (const float *)tile + r0;
-            corrected_u4(w, (const int8_t *)tile + R * 8 + r0 * 32, parts, R, CHAINS_OF(R), NULL, dot);
-            FOR_ROWS(r, CHAINS_OF(R))
-            {
-                vf sum = vf_fma(vf_of_vi(dot[r]), vf_mul(d, vf_set1(scale[r])), acc[r0 + r]);
-                acc[r0 + r] = vf_fma(m, vf_set1(scale[R + r]), sum);
-            }
-        }
-    }
-}
-
-SIMD_INLINE void micro_i8g32(const uint8_t *panel, size_t next, int k, const uint8_t *tile, const int R,
-                             const int parts, int h, vf *acc)
-{
-    const struct qr_i8g32 *rec = (const struct qr_i8g32 *)panel;
-    for (int g = 0; g < k / 32; g++, rec++, tile += R * (8 + 32 * parts)) {
-        vi w[8];
-        fetch_next(rec, sizeof *rec, next, R, h);
-        GEMM_UNROLL(8) for (int i = 0; i < 8; i++) w[i] = weights_i8(vi_load(&rec->q[i][h * VL][0]));
-        vf d = vf_of_f16(rec->d + h * VL);
-        FOR_CHAINS(r0, R)
-        {
-            vi dot[CHAINS];
-            const float *scale = (const float *)tile + r0;
-            corrected_i8(w, (const int8_t *)tile + R * 8 + r0 * 32, parts, R, CHAINS_OF(R), scale + R, dot);
-            FOR_ROWS(r, CHAINS_OF(R))
-            {
-                acc[r0 + r] = vf_fma(vf_of_vi(dot[r]), vf_mul(d, vf_set1(scale[r])), acc[r0 + r]);
-            }
-        }
-    }
-}
-
-SIMD_INLINE void micro_u4k(const uint8_t *panel, size_t next, int k, const uint8_t *tile, const int R, int h,
-                           vf *acc)
-{
-    const struct qr_u4k *rec = (const struct qr_u4k *)panel;
-    for (int g = 0; g < k / 256; g++, rec++) {
+    const struct fmt_shape f = shape_of(fmt);
+    const int n_subs = f.group / f.sub;
+    for (int g = 0; g < k / f.group; g++, rec += f.rec_bytes) {
         vi dot[ROWS_MAX], min[ROWS_MAX];
         const float *scale = (const float *)tile;
         tile += R * 4;
         FOR_ROWS(r, R) dot[r] = min[r] = vi_zero();
-        for (int s = 0; s < 8; s++, tile += R * 36) {
+        for (int s = 0; s < n_subs; s++, tile += R * (4 + f.sub)) {
             vi w[8];
-            fetch_next(rec->q[s], sizeof rec->q[s], next, R, h);
-            quads_of_nibbles(&rec->q[s][0][h * VL][0], w);
-            vi sc = vi_of_u8(rec->sc[s] + h * VL), mn = vi_of_u8(rec->mn[s] + h * VL);
+            fetch_next(rec + (size_t)s * (f.rec_bytes / n_subs), (int)f.rec_bytes / n_subs, next, R, h);
+            weights(fmt, rec, s, h, w);
+            vi sc = sub_sc(fmt, rec, s, h), mn = f.minima ? sub_mn(fmt, rec, s, h) : vi_zero();
             FOR_CHAINS(r0, R)
             {
                 vi part[CHAINS];
-                FOR_ROWS(r, CHAINS_OF(R)) part[r] = vi_zero();
-                dots_u4(w, (const int8_t *)tile + R * 4 + r0 * 32, 32, CHAINS_OF(R), part);
+                const int32_t *corr = (const int32_t *)tile + r0;
+                corrected(fmt, w, (const int8_t *)tile + R * 4 + r0 * f.sub, 1, R, CHAINS_OF(R),
+                          f.minima ? NULL : corr, part);
                 FOR_ROWS(r, CHAINS_OF(R))
                 {
                     dot[r0 + r] = vi_add(dot[r0 + r], vi_mul(part[r], sc));
-                    min[r0 + r] = vi_add(min[r0 + r], vi_mul(mn, vi_bcst(tile + (r0 + r) * 4)));
+                    if (f.minima) min[r0 + r] = vi_add(min[r0 + r], vi_mul(mn, vi_bcst(corr + r)));
                 }
             }
         }
-        vf d = vf_of_f16(rec->d + h * VL), dmin = vf_of_f16(rec->dmin + h * VL);
+        vf d = rec_d(rec, h), dmin = f.minima ? rec_m(rec, h) : vf_zero();
         FOR_ROWS(r, R)
         {
             vf s = vf_set1(scale[r]);
-            vf sum = vf_fma(vf_of_vi(dot[r]), vf_mul(d, s), acc[r]);
-            acc[r] = vf_fnma(vf_of_vi(min[r]), vf_mul(dmin, s), sum);
-        }
-    }
-}
-
-SIMD_INLINE void micro_i6g16(const uint8_t *panel, size_t next, int k, const uint8_t *tile, const int R,
-                             int h, vf *acc)
-{
-    const struct qr_i6g16 *rec = (const struct qr_i6g16 *)panel;
-    for (int g = 0; g < k / 256; g++, rec++) {
-        vi dot[ROWS_MAX];
-        const float *scale = (const float *)tile;
-        tile += R * 4;
-        FOR_ROWS(r, R) dot[r] = vi_zero();
-        for (int s = 0; s < 16; s++, tile += R * 20) {
-            const struct qr_i6sub *q = &rec->q[s];
-            vi w[4];
-            fetch_next(q, sizeof *q, next, R, h);
-            quads_of_sixes(q, h, w);
-            vi sc = vi_of_i8(rec->sc[s] + h * VL);
-            FOR_CHAINS(r0, R)
-            {
-                vi part[CHAINS];
-                FOR_ROWS(r, CHAINS_OF(R)) part[r] = vi_bcst(tile + (r0 + r) * 4);
-                dots_u6(w, (const int8_t *)tile + R * 4 + r0 * 16, 16, CHAINS_OF(R), part);
-                FOR_ROWS(r, CHAINS_OF(R)) dot[r0 + r] = vi_add(dot[r0 + r], vi_mul(part[r], sc));
-            }
-        }
-        vf d = vf_of_f16(rec->d + h * VL);
-        FOR_ROWS(r, R) acc[r] = vf_fma(vf_of_vi(dot[r]), vf_mul(d, vf_set1(scale[r])), acc[r]);
-    }
-}
-
-SIMD_INLINE void micro15_u4k(const uint8_t *panel, size_t next, int k, const uint8_t *tile, const int R,
-                             int h, vf *acc)
-{
-    const struct qr_u4k *rec = (const struct qr_u4k *)panel;
-    for (int g = 0; g < k / 256; g++, rec++) {
-        vf d = vf_of_f16(rec->d + h * VL), dmin = vf_of_f16(rec->dmin + h * VL);
-        for (int s = 0; s < 8; s++, tile += R * 72) {
-            vi w[8];
-            fetch_next(rec->q[s], sizeof rec->q[s], next, R, h);
-            quads_of_nibbles(&rec->q[s][0][h * VL][0], w);
-            vf ds = vf_mul(d, vf_of_vi(vi_of_u8(rec->sc[s] + h * VL)));
-            vf dm = vf_mul(dmin, vf_of_vi(vi_of_u8(rec->mn[s] + h * VL)));
-            FOR_CHAINS(r0, R)
-            {
-                vi dot[CHAINS];
-                const float *scale = (const float *)tile + r0;
-                corrected_u4(w, (const int8_t *)tile + R * 8 + r0 * 32, 2, R, CHAINS_OF(R), NULL, dot);
-                FOR_ROWS(r, CHAINS_OF(R))
-                {
-                    vf sum = vf_fma(vf_of_vi(dot[r]), vf_mul(ds, vf_set1(scale[r])), acc[r0 + r]);
-                    acc[r0 + r] = vf_fnma(dm, vf_set1(scale[R + r]), sum);
-                }
-            }
-        }
-    }
-}
-
-SIMD_INLINE void micro15_i6g16(const uint8_t *panel, size_t next, int k, const uint8_t *tile, const int R,
-                               int h, vf *acc)
-{
-    const struct qr_i6g16 *rec = (const struct qr_i6g16 *)panel;
-    for (int g = 0; g < k / 256; g++, rec++) {
-        vf d = vf_of_f16(rec->d + h * VL);
-        const float *scale = (const float *)tile;
-        for (int s = 0; s < 16; s++, tile += R * 36) {
-            const struct qr_i6sub *q = &rec->q[s];
-            vi w[4];
-            if (s % 2 == 0) scale = (const float *)tile, tile += R * 4;
-            fetch_next(q, sizeof *q, next, R, h);
-            quads_of_sixes(q, h, w);
-            vf ds = vf_mul(d, vf_of_vi(vi_of_i8(rec->sc[s] + h * VL)));
-            FOR_CHAINS(r0, R)
-            {
-                vi dot[CHAINS];
-                corrected_u6(w, (const int8_t *)tile + R * 4 + r0 * 16, 2, R, CHAINS_OF(R),
-                             (const int32_t *)tile + r0, dot);
-                FOR_ROWS(r, CHAINS_OF(R))
-                {
-                    acc[r0 + r] = vf_fma(vf_of_vi(dot[r]), vf_mul(ds, vf_set1(scale[r0 + r])), acc[r0 + r]);
-                }
-            }
+            acc[r] = vf_fma(vf_of_vi(dot[r]), vf_mul(d, s), acc[r]);
+            if (f.minima) acc[r] = vf_fnma(vf_of_vi(min[r]), vf_mul(dmin, s), acc[r]);
         }
     }
 }
@@ -421,94 +306,48 @@ static void gemm_d(const struct qr_gemm *g, struct tile_shape shape, fill_fn *fi
     }
 }
 
-// The body of a micro-kernel of a format, to be named for a class.
-#define BODY_d_u4g32(p, next, k, tile, R, h, acc) micro_u4g32(p, next, k, tile, R, 1, h, acc)
-#define BODY_d_u4g32m(p, next, k, tile, R, h, acc) micro_u4g32m(p, next, k, tile, R, 1, h, acc)
-#define BODY_d_i8g32(p, next, k, tile, R, h, acc) micro_i8g32(p, next, k, tile, R, 1, h, acc)
-#define BODY_d_u4k micro_u4k
-#define BODY_d_i6g16 micro_i6g16
-#define BODY_d15_u4g32(p, next, k, tile, R, h, acc) micro_u4g32(p, next, k, tile, R, 2, h, acc)
-#define BODY_d15_u4g32m(p, next, k, tile, R, h, acc) micro_u4g32m(p, next, k, tile, R, 2, h, acc)
-#define BODY_d15_i8g32(p, next, k, tile, R, h, acc) micro_i8g32(p, next, k, tile, R, 2, h, acc)
-#define BODY_d15_u4k micro15_u4k
-#define BODY_d15_i6g16 micro15_i6g16
-
-// The micro-kernel of a class and format with R rows, a constant.
-#define MICRO(fmt, R)                                                                                        \
+// The micro-kernel of a format and a number of parts with R rows.
+#define MICRO(fmt, NAME, parts, R)                                                                           \
     static void micro_##fmt##_##R(const struct qr_gemm *g, int panel, int r0, const uint8_t *tile)           \
     {                                                                                                        \
         const uint8_t *p = g->w->data + (size_t)panel * g->w->panel_bytes;                                   \
         for (int h = 0; h < HALVES; h++) {                                                                   \
             vf acc[R];                                                                                       \
             FOR_ROWS(r, R) acc[r] = vf_zero();                                                               \
-            BODY_##fmt(p, g->w->panel_bytes, g->w->k, tile, R, h, acc);                                      \
+            if (parts == 1 && shape_of(NAME).group > 32)                                                     \
+                micro_group(NAME, p, g->w->panel_bytes, g->w->k, tile, R, h, acc);                           \
+            else                                                                                             \
+                micro_sub(NAME, p, g->w->panel_bytes, g->w->k, tile, R, parts, h, acc);                      \
             FOR_ROWS(r, R) gemm_put(g, r0 + r, panel, h, acc[r]);                                            \
         }                                                                                                    \
     }
 
-// The kernel of a class and format: micro-kernels of 1, 2, 4 and, where registers allow, more rows.
-#define KERNEL(fmt, ...)                                                                                     \
+/* Rows that registers allow. 32 of them: 8 quads, 2 scales, 16 sums and what the inner products need, where sums of
+ * minima do not take as many again. 16 of them: 8 quads, 4 sums. */
+#define ROWS_OF(parts, group, minima) (VL < 16 ? 4 : parts == 1 && group > 32 && minima ? 8 : 16)
+#define MICRO_IF(fmt, R, most) ((R) <= (most) ? micro_##fmt##_##R : NULL)
+
+// The kernel of a format and a number of parts.
+#define KERNEL(fmt, NAME, parts, most)                                                                       \
+    MICRO(fmt, NAME, parts, 1)                                                                               \
+    MICRO(fmt, NAME, parts, 2)                                                                               \
+    MICRO(fmt, NAME, parts, 4)                                                                               \
+    MICRO(fmt, NAME, parts, 8)                                                                               \
+    MICRO(fmt, NAME, parts, 16)                                                                              \
     static void fill_##fmt(const struct qr_acts *a, int r0, int rows, uint8_t *out)                          \
     {                                                                                                        \
-        tile_fill(a, shape_##fmt, r0, rows, out);                                                            \
+        tile_fill(a, tile_shape_of(NAME, parts), r0, rows, out);                                             \
     }                                                                                                        \
     void GEMM_NAME_(fmt)(const struct qr_gemm *g)                                                            \
     {                                                                                                        \
-        static micro_fn *const micro[] = {__VA_ARGS__};                                                      \
-        gemm_d(g, shape_##fmt, fill_##fmt, micro, 1 << (sizeof micro / sizeof *micro - 1));                  \
+        static micro_fn *const micro[] = {micro_##fmt##_1, micro_##fmt##_2, micro_##fmt##_4,                 \
+                                          MICRO_IF(fmt, 8, most), MICRO_IF(fmt, 16, most)};                  \
+        gemm_d(g, tile_shape_of(NAME, parts), fill_##fmt, micro, most);                                      \
     }
-#define KERNEL_4(fmt)                                                                                        \
-    MICRO(fmt, 1)                                                                                            \
-    MICRO(fmt, 2)                                                                                            \
-    MICRO(fmt, 4)                                                                                            \
-    KERNEL(fmt, micro_##fmt##_1, micro_##fmt##_2, micro_##fmt##_4)
-#define KERNEL_8(fmt)                                                                                        \
-    MICRO(fmt, 1)                                                                                            \
-    MICRO(fmt, 2)                                                                                            \
-    MICRO(fmt, 4)                                                                                            \
-    MICRO(fmt, 8)                                                                                            \
-    KERNEL(fmt, micro_##fmt##_1, micro_##fmt##_2, micro_##fmt##_4, micro_##fmt##_8)
-#define KERNEL_16(fmt)                                                                                       \
-    MICRO(fmt, 1)                                                                                            \
-    MICRO(fmt, 2)                                                                                            \
-    MICRO(fmt, 4)                                                                                            \
-    MICRO(fmt, 8)                                                                                            \
-    MICRO(fmt, 16)                                                                                           \
-    KERNEL(fmt, micro_##fmt##_1, micro_##fmt##_2, micro_##fmt##_4, micro_##fmt##_8, micro_##fmt##_16)
 
-static const struct tile_shape shape_d_u4g32 = {32, 32, -8, false, 1};
-static const struct tile_shape shape_d_u4g32m = {32, 32, 1, true, 1};
-static const struct tile_shape shape_d_i8g32 = {32, 32, CORR_I8, false, 1};
-static const struct tile_shape shape_d_u4k = {256, 32, 1, false, 1};
-static const struct tile_shape shape_d_i6g16 = {256, 16, -32, false, 1};
-static const struct tile_shape shape_d15_u4g32 = {32, 32, -8, false, 2};
-static const struct tile_shape shape_d15_u4g32m = {32, 32, 1, true, 2};
-static const struct tile_shape shape_d15_i8g32 = {32, 32, CORR_I8, false, 2};
-static const struct tile_shape shape_d15_u4k = {32, 32, 1, true, 2};
-static const struct tile_shape shape_d15_i6g16 = {32, 16, -32, false, 2};
-
-#if VL == 16 // 32 registers: 8 quads, 2 scales, 16 sums and what the inner products need
-KERNEL_16(d_u4g32)
-KERNEL_16(d_u4g32m)
-KERNEL_16(d_i8g32)
-KERNEL_8(d_u4k)
-KERNEL_16(d_i6g16)
-KERNEL_16(d15_u4g32)
-KERNEL_16(d15_u4g32m)
-KERNEL_16(d15_i8g32)
-KERNEL_16(d15_u4k)
-KERNEL_16(d15_i6g16)
-#else // 16 registers: 8 quads, 4 sums
-KERNEL_4(d_u4g32)
-KERNEL_4(d_u4g32m)
-KERNEL_4(d_i8g32)
-KERNEL_4(d_u4k)
-KERNEL_4(d_i6g16)
-KERNEL_4(d15_u4g32)
-KERNEL_4(d15_u4g32m)
-KERNEL_4(d15_i8g32)
-KERNEL_4(d15_u4k)
-KERNEL_4(d15_i6g16)
-#endif
+#define QR_WFMT_INT(NAME, name, group, sub, record, top, offset, minima)                                     \
+    KERNEL(d_##name, QR_W_##NAME, 1, ROWS_OF(1, group, minima))                                              \
+    KERNEL(d15_##name, QR_W_##NAME, 2, ROWS_OF(2, group, minima))
+#include "kern/wfmts.def"
 
 #endif

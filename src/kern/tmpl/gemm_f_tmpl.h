@@ -1,11 +1,11 @@
 /* Products with float32 sums, k ascending, one accumulator an output: class F over every format, class D over
- * BF16 and F32, and class P where there are no bf16 instructions. For the instruction set of the including
+ * floats, and class P where there are no bf16 instructions. For the instruction set of the including
  * file, which defines GEMM_NAME(x), the full name of a kernel.
  *
  * Owns: nothing. Refuses to know: threads.
  * Threads: pure functions over the caller's memory. Lifetime: static.
  *
- * BF16 and F32 panels are read as they are; others are unpacked into scratch once as float32 [k][16], which
+ * Panels of floats are read as they are (class P rounds F16 first); others are unpacked into scratch once as float32 [k][16], which
  * serves all rows. */
 #if defined(GEMM_NAME) && defined(__AVX2__)
 
@@ -22,58 +22,59 @@ struct operands {
     int k;
 };
 
+enum operand { F32, BF16, F16 };
+
 // Lines k and k + 1 of a panel, at half h.
-SIMD_INLINE void weights_pair(const uint8_t *w, int k, int h, const bool bf16, vf out[2])
+SIMD_INLINE void weights_pair(const uint8_t *w, int k, int h, const enum operand type, vf out[2])
 {
-    if (bf16) {
-        vi both = vi_load(w + 32 * (size_t)k + 4 * h * VL);
-        out[0] = vf_bits(vi_sll(both, 16));
-        out[1] = vf_bits(vi_and(both, vi_set1((int)0xFFFF0000)));
-    } else {
+    const uint8_t *pair = w + 32 * (size_t)k + 4 * h * VL;
+    if (type == BF16)
+        vf_of_bf16_pairs(vi_load(pair), out);
+    else if (type == F16)
+        vf_of_f16_pairs(pair, out);
+    else {
         out[0] = vf_load((const float *)w + 16 * (size_t)k + h * VL);
         out[1] = vf_load((const float *)w + 16 * (size_t)(k + 1) + h * VL);
     }
 }
 
-SIMD_INLINE void acts_pair(const uint8_t *x, int k, const bool bf16, vf out[2])
+SIMD_INLINE void acts_pair(const uint8_t *x, int k, const enum operand type, vf out[2])
 {
-    if (bf16) {
-        vi both = vi_bcst(x + 2 * (size_t)k);
-        out[0] = vf_bits(vi_sll(both, 16));
-        out[1] = vf_bits(vi_and(both, vi_set1((int)0xFFFF0000)));
-    } else {
+    if (type == BF16)
+        vf_of_bf16_pairs(vi_bcst(x + 2 * (size_t)k), out);
+    else {
         out[0] = vf_set1(((const float *)x)[k]);
         out[1] = vf_set1(((const float *)x)[k + 1]);
     }
 }
 
 // R rows (a constant) of sums over k.
-SIMD_INLINE void micro_f(const struct operands *o, const int R, const bool w_bf16, const bool x_bf16,
+SIMD_INLINE void micro_f(const struct operands *o, const int R, const enum operand wt, const enum operand xt,
                          vf acc[ROWS_MAX][HALVES])
 {
     int i = 0;
     FOR_ROWS(r, R) FOR_HALVES(h) acc[r][h] = vf_zero();
     for (; i + 2 <= o->k; i += 2) {
         vf w[HALVES][2], x[2];
-        FOR_HALVES(h) weights_pair(o->w, i, h, w_bf16, w[h]);
+        FOR_HALVES(h) weights_pair(o->w, i, h, wt, w[h]);
         FOR_ROWS(r, R)
         {
-            acts_pair(o->x[r], i, x_bf16, x);
+            acts_pair(o->x[r], i, xt, x);
             FOR_HALVES(h) acc[r][h] = vf_fma(x[0], w[h][0], acc[r][h]);
             FOR_HALVES(h) acc[r][h] = vf_fma(x[1], w[h][1], acc[r][h]);
         }
     }
     if (i == o->k) return;
-    // The last of an odd k: a float32 has no neighbour to read, a bf16 has its padding.
+    // The last of an odd k: a float32 has no neighbour to read, 16-bit floats have their padding.
     FOR_ROWS(r, R) FOR_HALVES(h)
     {
         vf w[2], x[2];
-        if (w_bf16)
-            weights_pair(o->w, i, h, true, w);
+        if (wt != F32)
+            weights_pair(o->w, i, h, wt, w);
         else
             w[0] = vf_load((const float *)o->w + 16 * (size_t)i + h * VL);
-        if (x_bf16)
-            acts_pair(o->x[r], i, true, x);
+        if (xt == BF16)
+            acts_pair(o->x[r], i, xt, x);
         else
             x[0] = vf_set1(((const float *)o->x[r])[i]);
         acc[r][h] = vf_fma(x[0], w[0], acc[r][h]);
@@ -81,41 +82,42 @@ SIMD_INLINE void micro_f(const struct operands *o, const int R, const bool w_bf1
 }
 
 // One tile: R rows from r0.
-#define TILE_F(R, w_bf16, x_bf16)                                                                            \
-    static void tile_##R##_##w_bf16##x_bf16(const struct qr_gemm *g, struct operands *o, int panel, int r0)  \
+#define TILE_F(R, wt, xt)                                                                            \
+    static void tile_##R##_##wt##_##xt(const struct qr_gemm *g, struct operands *o, int panel, int r0)  \
     {                                                                                                        \
         vf acc[ROWS_MAX][HALVES];                                                                            \
         FOR_ROWS(r, R) o->x[r] = g->acts->a + (size_t)(r0 + r) * g->acts->row_bytes;                         \
-        micro_f(o, R, w_bf16, x_bf16, acc);                                                                  \
+        micro_f(o, R, wt, xt, acc);                                                                  \
         FOR_ROWS(r, R) FOR_HALVES(h) gemm_put(g, r0 + r, panel, h, acc[r][h]);                               \
     }
 
 // All rows against one panel, for a pair of operand types.
 #if VL == 16
-#define TILE_8(w_bf16, x_bf16) TILE_F(8, w_bf16, x_bf16)
-#define CALL_8(w_bf16, x_bf16)                                                                               \
-    for (; m - r >= 8; r += 8) tile_8_##w_bf16##x_bf16(g, o, panel, r);
+#define TILE_8(wt, xt) TILE_F(8, wt, xt)
+#define CALL_8(wt, xt)                                                                               \
+    for (; m - r >= 8; r += 8) tile_8_##wt##_##xt(g, o, panel, r);
 #else
-#define TILE_8(w_bf16, x_bf16)
-#define CALL_8(w_bf16, x_bf16)
+#define TILE_8(wt, xt)
+#define CALL_8(wt, xt)
 #endif
-#define TILES_F(w_bf16, x_bf16)                                                                              \
-    TILE_F(1, w_bf16, x_bf16)                                                                                \
-    TILE_F(2, w_bf16, x_bf16)                                                                                \
-    TILE_F(4, w_bf16, x_bf16)                                                                                \
-    TILE_8(w_bf16, x_bf16)                                                                                   \
-    static void rows_##w_bf16##x_bf16(const struct qr_gemm *g, struct operands *o, int panel)                \
+#define TILES_F(wt, xt)                                                                              \
+    TILE_F(1, wt, xt)                                                                                \
+    TILE_F(2, wt, xt)                                                                                \
+    TILE_F(4, wt, xt)                                                                                \
+    TILE_8(wt, xt)                                                                                   \
+    static void rows_##wt##_##xt(const struct qr_gemm *g, struct operands *o, int panel)                \
     {                                                                                                        \
         int r = 0, m = g->acts->m;                                                                           \
-        CALL_8(w_bf16, x_bf16)                                                                               \
-        for (; m - r >= 4; r += 4) tile_4_##w_bf16##x_bf16(g, o, panel, r);                                  \
-        for (; m - r >= 2; r += 2) tile_2_##w_bf16##x_bf16(g, o, panel, r);                                  \
-        for (; m - r >= 1; r += 1) tile_1_##w_bf16##x_bf16(g, o, panel, r);                                  \
+        CALL_8(wt, xt)                                                                               \
+        for (; m - r >= 4; r += 4) tile_4_##wt##_##xt(g, o, panel, r);                                  \
+        for (; m - r >= 2; r += 2) tile_2_##wt##_##xt(g, o, panel, r);                                  \
+        for (; m - r >= 1; r += 1) tile_1_##wt##_##xt(g, o, panel, r);                                  \
     }
-TILES_F(0, 0)
-TILES_F(1, 0)
-TILES_F(0, 1)
-TILES_F(1, 1)
+TILES_F(F32, F32)
+TILES_F(BF16, F32)
+TILES_F(F16, F32)
+TILES_F(F32, BF16)
+TILES_F(BF16, BF16)
 
 typedef void rows_fn(const struct qr_gemm *g, struct operands *o, int panel);
 
@@ -130,36 +132,37 @@ static void gemm_direct(const struct qr_gemm *g, rows_fn *rows)
     }
 }
 
-static void gemm_unpacked(const struct qr_gemm *g, unpack_fn *unpack, rows_fn *rows)
+static void gemm_unpacked(const struct qr_gemm *g, const enum emit mode, rows_fn *rows)
 {
     struct operands o = {.w = g->scratch, .k = g->w->k};
     for (int p = g->panel0; p < g->panel1; p++) {
-        unpack(g->w->data + (size_t)p * g->w->panel_bytes, g->w->k, g->scratch);
+        const uint8_t *panel = g->w->data + (size_t)p * g->w->panel_bytes;
+        if (mode == EMIT_ROUND)
+            unpack_panel(g->w->fmt, panel, g->w->k, EMIT_ROUND, g->scratch);
+        else
+            unpack_panel(g->w->fmt, panel, g->w->k, EMIT_F32, g->scratch);
         rows(g, &o, p);
     }
 }
 
-UNPACK_ALL(EMIT_F32, exact)
-UNPACK_ALL(EMIT_ROUND, rounded)
-
-// Class F, and class D over BF16 and F32.
+// Class F, and class D over floats.
 void GEMM_NAME(f)(const struct qr_gemm *g)
 {
-    if (g->w->fmt == QR_W_BF16)
-        gemm_direct(g, rows_10);
-    else if (g->w->fmt == QR_W_F32)
-        gemm_direct(g, rows_00);
-    else
-        gemm_unpacked(g, exact[g->w->fmt], rows_00);
+    switch (g->w->fmt) {
+    case QR_W_F32: gemm_direct(g, rows_F32_F32); break;
+    case QR_W_BF16: gemm_direct(g, rows_BF16_F32); break;
+    case QR_W_F16: gemm_direct(g, rows_F16_F32); break;
+    default: gemm_unpacked(g, EMIT_F32, rows_F32_F32); break;
+    }
 }
 
 // Class P: activations are bf16.
 void GEMM_NAME(p)(const struct qr_gemm *g)
 {
     if (g->w->fmt == QR_W_BF16)
-        gemm_direct(g, rows_11);
+        gemm_direct(g, rows_BF16_BF16);
     else
-        gemm_unpacked(g, rounded[g->w->fmt], rows_01);
+        gemm_unpacked(g, EMIT_ROUND, rows_F32_BF16);
 }
 
 #endif

@@ -43,71 +43,28 @@ SIMD_INLINE vf vf_of_byte(vi v, int b)
     return vf_of_vi(vi_and(vi_srl(v, 8 * b), vi_set1(255)));
 }
 
-SIMD_INLINE void unpack_u4g32(const uint8_t *panel, int k, int h, const enum emit mode, void *out)
+// Any integer format.
+SIMD_INLINE void unpack_int(const enum qr_wfmt fmt, const uint8_t *rec, int k, int h, const enum emit mode, void *out)
 {
-    const struct qr_u4g32 *rec = (const struct qr_u4g32 *)panel;
-    for (int g = 0; g < k / 32; g++, rec++) {
-        vf d = vf_of_f16(rec->d + h * VL), m = vf_mul(d, vf_set1(-8)), v[4];
-        for (int q = 0; q < 8; q++) {
-            vi w = vi_and(vi_srl(vi_load(rec->q[q / 2][h * VL]), q % 2 * 4), vi_set1(0x0F0F0F0F));
-            for (int b = 0; b < 4; b++) v[b] = vf_fma(d, vf_of_byte(w, b), m);
-            emit_quad(out, mode, 32 * g + 4 * q, h, v);
+    const struct fmt_shape f = shape_of(fmt);
+    for (int at = 0; at < k; at += f.sub) {
+        int s = at % f.group / f.sub;
+        vi w[8];
+        vf v[4], ds = rec_d(rec, h), less = f.minima ? rec_m(rec, h) : vf_zero();
+        if (f.group > f.sub) ds = vf_mul(ds, vf_of_vi(sub_sc(fmt, rec, s, h)));
+        if (f.minima) less = vf_mul(less, vf_of_vi(sub_mn(fmt, rec, s, h)));
+        if (f.offset) less = vf_mul(ds, vf_set1((float)f.offset));
+        sub_quads(fmt, rec, s, h, w);
+        for (int q = 0; q < f.sub / 4; q++) {
+            for (int b = 0; b < 4; b++) {
+                if (f.top)
+                    v[b] = vf_fms(ds, vf_of_byte(w[q], b), less);
+                else
+                    v[b] = vf_mul(ds, vf_of_vi(vi_sra(vi_sll(w[q], 24 - 8 * b), 24)));
+            }
+            emit_quad(out, mode, at + 4 * q, h, v);
         }
-    }
-}
-
-SIMD_INLINE void unpack_u4g32m(const uint8_t *panel, int k, int h, const enum emit mode, void *out)
-{
-    const struct qr_u4g32m *rec = (const struct qr_u4g32m *)panel;
-    for (int g = 0; g < k / 32; g++, rec++) {
-        vf d = vf_of_f16(rec->d + h * VL), m = vf_of_f16(rec->m + h * VL), v[4];
-        for (int q = 0; q < 8; q++) {
-            vi w = vi_and(vi_srl(vi_load(rec->q[q / 2][h * VL]), q % 2 * 4), vi_set1(0x0F0F0F0F));
-            for (int b = 0; b < 4; b++) v[b] = vf_fma(d, vf_of_byte(w, b), m);
-            emit_quad(out, mode, 32 * g + 4 * q, h, v);
-        }
-    }
-}
-
-SIMD_INLINE void unpack_u4k(const uint8_t *panel, int k, int h, const enum emit mode, void *out)
-{
-    const struct qr_u4k *rec = (const struct qr_u4k *)panel;
-    for (int s = 0; s < k / 32; s++, rec += s % 8 == 0) {
-        vf ds = vf_mul(vf_of_f16(rec->d + h * VL), vf_of_vi(vi_of_u8(rec->sc[s % 8] + h * VL)));
-        vf dm = vf_mul(vf_of_f16(rec->dmin + h * VL), vf_of_vi(vi_of_u8(rec->mn[s % 8] + h * VL))), v[4];
-        for (int q = 0; q < 8; q++) {
-            vi w = vi_and(vi_srl(vi_load(rec->q[s % 8][q / 2][h * VL]), q % 2 * 4), vi_set1(0x0F0F0F0F));
-            for (int b = 0; b < 4; b++) v[b] = vf_fms(ds, vf_of_byte(w, b), dm);
-            emit_quad(out, mode, 32 * s + 4 * q, h, v);
-        }
-    }
-}
-
-SIMD_INLINE void unpack_i8g32(const uint8_t *panel, int k, int h, const enum emit mode, void *out)
-{
-    const struct qr_i8g32 *rec = (const struct qr_i8g32 *)panel;
-    for (int g = 0; g < k / 32; g++, rec++) {
-        vf d = vf_of_f16(rec->d + h * VL), v[4];
-        for (int q = 0; q < 8; q++) {
-            vi w = vi_load(rec->q[q][h * VL]);
-            for (int b = 0; b < 4; b++) v[b] = vf_mul(vf_of_vi(vi_sra(vi_sll(w, 24 - 8 * b), 24)), d);
-            emit_quad(out, mode, 32 * g + 4 * q, h, v);
-        }
-    }
-}
-
-SIMD_INLINE void unpack_i6g16(const uint8_t *panel, int k, int h, const enum emit mode, void *out)
-{
-    const struct qr_i6g16 *rec = (const struct qr_i6g16 *)panel;
-    for (int s = 0; s < k / 16; s++, rec += s % 16 == 0) {
-        vf ds = vf_mul(vf_of_f16(rec->d + h * VL), vf_of_vi(vi_of_i8(rec->sc[s % 16] + h * VL)));
-        vf m = vf_mul(ds, vf_set1(-32)), v[4];
-        vi w[4];
-        quads_of_sixes(&rec->q[s % 16], h, w);
-        for (int q = 0; q < 4; q++) {
-            for (int b = 0; b < 4; b++) v[b] = vf_fma(ds, vf_of_byte(w[q], b), m);
-            emit_quad(out, mode, 16 * s + 4 * q, h, v);
-        }
+        if (s == f.group / f.sub - 1) rec += f.rec_bytes;
     }
 }
 
@@ -122,25 +79,32 @@ SIMD_INLINE void unpack_f32(const uint8_t *panel, int k, int h, const enum emit 
     }
 }
 
-typedef void unpack_fn(const uint8_t *panel, int k, void *out);
-
-#define UNPACK(fmt, mode, name)                                                                              \
-    static void name##_##fmt(const uint8_t *panel, int k, void *out)                                         \
-    {                                                                                                        \
-        for (int h = 0; h < HALVES; h++) unpack_##fmt(panel, k, h, mode, out);                               \
+// As F32.
+SIMD_INLINE void unpack_f16(const uint8_t *panel, int k, int h, const enum emit mode, void *out)
+{
+    for (int i = 0; i < k; i += 4) {
+        vf v[4];
+        for (int j = 0; j < 4; j += 2) { // the file's odd k ends with a zero
+            v[j] = v[j + 1] = vf_zero();
+            if (i + j < k) vf_of_f16_pairs(panel + 32 * (size_t)(i + j) + 4 * h * VL, &v[j]);
+        }
+        emit_quad(out, mode, i, h, v);
     }
-// name_<fmt> for every format but BF16, which kernels read as it is, and a table of them by enum qr_wfmt.
-#define UNPACK_ALL(mode, name)                                                                               \
-    UNPACK(u4g32, mode, name)                                                                                \
-    UNPACK(u4g32m, mode, name)                                                                               \
-    UNPACK(u4k, mode, name)                                                                                  \
-    UNPACK(i8g32, mode, name)                                                                                \
-    UNPACK(i6g16, mode, name)                                                                                \
-    UNPACK(f32, mode, name)                                                                                  \
-    static unpack_fn *const name[QR_W_COUNT] = {                                                             \
-        [QR_W_U4G32] = name##_u4g32, [QR_W_U4G32M] = name##_u4g32m, [QR_W_U4K] = name##_u4k,                 \
-        [QR_W_I8G32] = name##_i8g32, [QR_W_I6G16] = name##_i6g16,   [QR_W_F32] = name##_f32,                 \
-    };
+}
+
+// A panel of any format but BF16, which kernels read as it is. The mode is a constant, the format a case.
+SIMD_INLINE void unpack_panel(enum qr_wfmt fmt, const uint8_t *panel, int k, const enum emit mode, void *out)
+{
+    for (int h = 0; h < HALVES; h++) {
+        switch (fmt) {
+#define QR_WFMT_INT(NAME, ...)                                                                               \
+    case QR_W_##NAME: unpack_int(QR_W_##NAME, panel, k, h, mode, out); break;
+#include "kern/wfmts.def"
+        case QR_W_F16: unpack_f16(panel, k, h, mode, out); break;
+        default: unpack_f32(panel, k, h, mode, out); break;
+        }
+    }
+}
 #endif
 
 #endif

@@ -11,8 +11,6 @@
 #define FOR_ROWS(r, n) GEMM_UNROLL(8) for (int r = 0; r < (n); r++)
 #define FOR_PANELS(p, n) GEMM_UNROLL(3) for (int p = 0; p < (n); p++)
 
-UNPACK_ALL(EMIT_BF16, bf16)
-
 // R rows from r0 by P panels (constants) from `panel`; w[p] is at panel p's first line.
 SIMD_INLINE void tile(const struct qr_gemm *g, const uint8_t *const w[PANELS], int panel, int r0, const int R,
                       const int P)
@@ -70,7 +68,7 @@ void qr_gemm_p_avx512bf16(const struct qr_gemm *g)
             w[i] = panel;
             if (g->w->fmt == QR_W_BF16) continue;
             w[i] = (uint8_t *)g->scratch + i * unpacked_bytes;
-            bf16[g->w->fmt](panel, g->w->k, (uint8_t *)g->scratch + i * unpacked_bytes);
+            unpack_panel(g->w->fmt, panel, g->w->k, EMIT_BF16, (uint8_t *)g->scratch + i * unpacked_bytes);
         }
         rows[n - 1](g, w, p);
     }

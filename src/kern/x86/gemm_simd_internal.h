@@ -55,6 +55,11 @@ SIMD_INLINE vi vi_xor(vi a, vi b) { return _mm512_xor_si512(a, b); }
 SIMD_INLINE vi vi_srl(vi a, int n) { return _mm512_srli_epi32(a, (unsigned)n); }
 SIMD_INLINE vi vi_sra(vi a, int n) { return _mm512_srai_epi32(a, (unsigned)n); }
 SIMD_INLINE vi vi_sll(vi a, int n) { return _mm512_slli_epi32(a, (unsigned)n); }
+// Sixteen bytes in every 128 bits, and the byte of such a table at each byte of i (0..15).
+SIMD_INLINE vi vi_bcst16(const void *p) { return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)p)); }
+SIMD_INLINE vi vi_lookup16(vi table, vi i) { return _mm512_shuffle_epi8(table, i); }
+// Float16 in the lower half of every lane.
+SIMD_INLINE vf vf_of_f16_low(vi a) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(a)); }
 // Where a is NaN: its upper half with the quiet bit; elsewhere b.
 SIMD_INLINE vf vf_quiet_or(vf a, vf b)
 {
@@ -96,6 +101,15 @@ SIMD_INLINE vi vi_xor(vi a, vi b) { return _mm256_xor_si256(a, b); }
 SIMD_INLINE vi vi_srl(vi a, int n) { return _mm256_srli_epi32(a, n); }
 SIMD_INLINE vi vi_sra(vi a, int n) { return _mm256_srai_epi32(a, n); }
 SIMD_INLINE vi vi_sll(vi a, int n) { return _mm256_slli_epi32(a, n); }
+SIMD_INLINE vi vi_bcst16(const void *p) { return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)p)); }
+SIMD_INLINE vi vi_lookup16(vi table, vi i) { return _mm256_shuffle_epi8(table, i); }
+SIMD_INLINE vf vf_of_f16_low(vi a)
+{
+    const vi low = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1,
+                                    0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1);
+    vi pairs = _mm256_permute4x64_epi64(_mm256_shuffle_epi8(a, low), 0x08);
+    return _mm256_cvtph_ps(_mm256_castsi256_si128(pairs));
+}
 SIMD_INLINE vf vf_quiet_or(vf a, vf b)
 {
     vi quiet = vi_or(vi_and(vi_bits(a), vi_set1((int)0xFFFF0000)), vi_set1(0x00400000));
@@ -128,6 +142,74 @@ SIMD_INLINE vf vf_round_bf16(vf a)
     return vf_quiet_or(a, vf_bits(r));
 }
 
+/* ==== Formats. A format is a constant at every call, so that each switch is one case. ==== */
+
+struct fmt_shape {
+    int group, sub, top, offset; // kern/wfmts.def
+    size_t rec_bytes;
+    bool minima;
+};
+SIMD_INLINE struct fmt_shape shape_of(const enum qr_wfmt fmt)
+{
+    switch (fmt) {
+#define QR_WFMT_INT(NAME, name, group, sub, record, top, offset, minima)                                     \
+    case QR_W_##NAME: return (struct fmt_shape){group, sub, top, offset, sizeof(record), minima};
+#include "kern/wfmts.def"
+    default: return (struct fmt_shape){0};
+    }
+}
+
+// The scale of a record, and what scales its minima.
+SIMD_INLINE vf rec_d(const uint8_t *rec, int h)
+{
+    return vf_of_f16((const uint16_t *)rec + h * VL);
+}
+SIMD_INLINE vf rec_m(const uint8_t *rec, int h)
+{
+    return vf_of_f16((const uint16_t *)rec + 16 + h * VL);
+}
+
+// Two consecutive k of 16-bit floats, [lane][2], at p.
+SIMD_INLINE void vf_of_f16_pairs(const void *p, vf out[2])
+{
+    vi both = vi_load(p);
+    out[0] = vf_of_f16_low(both);
+    out[1] = vf_of_f16_low(vi_srl(both, 16));
+}
+SIMD_INLINE void vf_of_bf16_pairs(vi both, vf out[2])
+{
+    out[0] = vf_bits(vi_sll(both, 16));
+    out[1] = vf_bits(vi_and(both, vi_set1((int)0xFFFF0000)));
+}
+
+#define REC(fmt) ((const struct qr_##fmt *)rec)
+// The integer scale of sub s, and its minimum.
+SIMD_INLINE vi sub_sc(const enum qr_wfmt fmt, const uint8_t *rec, int s, int h)
+{
+    switch (fmt) {
+    case QR_W_U4K: return vi_of_u8(REC(u4k)->sc[s] + h * VL);
+    case QR_W_U5K: return vi_of_u8(REC(u5k)->sc[s] + h * VL);
+    case QR_W_I6G16: return vi_of_i8(REC(i6g16)->sc[s] + h * VL);
+    case QR_W_T4K: return vi_of_i8(REC(t4k)->sc[s] + h * VL);
+    case QR_W_U2G16: return vi_and(vi_of_u8(REC(u2g16)->scm[s] + h * VL), vi_set1(15));
+    case QR_W_I3G16: {
+        vi lo = vi_and(vi_srl(vi_of_u8(REC(i3g16)->sc_lo[s / 2] + h * VL), s % 2 * 4), vi_set1(15));
+        vi hi = vi_and(vi_srl(vi_of_u8(REC(i3g16)->sc_hi[s / 4] + h * VL), s % 4 * 2), vi_set1(3));
+        return vi_add(vi_or(lo, vi_sll(hi, 4)), vi_set1(-32));
+    }
+    default: return vi_set1(1);
+    }
+}
+SIMD_INLINE vi sub_mn(const enum qr_wfmt fmt, const uint8_t *rec, int s, int h)
+{
+    switch (fmt) {
+    case QR_W_U4K: return vi_of_u8(REC(u4k)->mn[s] + h * VL);
+    case QR_W_U5K: return vi_of_u8(REC(u5k)->mn[s] + h * VL);
+    case QR_W_U2G16: return vi_srl(vi_of_u8(REC(u2g16)->scm[s] + h * VL), 4);
+    default: return vi_set1(-1);
+    }
+}
+
 // Eight quads from four vectors of nibbles; q is at its half.
 SIMD_INLINE void quads_of_nibbles(const uint8_t *q, vi w[8])
 {
@@ -140,6 +222,22 @@ SIMD_INLINE void quads_of_nibbles(const uint8_t *q, vi w[8])
     }
 }
 
+SIMD_INLINE void quads_of_fives(const struct qr_fives *q, int h, vi w[8])
+{
+    const vi fifth = vi_set1(0x10101010);
+    vi hi = vi_load(q->hi[h * VL]);
+    quads_of_nibbles(&q->lo[0][h * VL][0], w);
+    GEMM_UNROLL(8) for (int j = 0; j < 8; j++)
+    {
+        w[j] = vi_or(w[j], vi_and(j < 4 ? vi_sll(hi, 4 - j) : vi_srl(hi, j - 4), fifth));
+    }
+}
+
+SIMD_INLINE void quads_of_bytes(const struct qr_i8g32 *rec, int h, vi w[8])
+{
+    GEMM_UNROLL(8) for (int i = 0; i < 8; i++) w[i] = vi_load(&rec->q[i][h * VL][0]);
+}
+
 // The four quads of a sub of 16 k, six bits a byte.
 SIMD_INLINE void quads_of_sixes(const struct qr_i6sub *q, int h, vi w[4])
 {
@@ -150,6 +248,60 @@ SIMD_INLINE void quads_of_sixes(const struct qr_i6sub *q, int h, vi w[4])
     w[2] = vi_or(vi_and(lo1, low), vi_and(hi, high));
     w[3] = vi_or(vi_and(vi_srl(lo1, 4), low), vi_and(vi_srl(hi, 2), high));
 }
+
+SIMD_INLINE void quads_of_twos(const uint8_t *q, vi w[4])
+{
+    const vi mask = vi_set1(0x03030303);
+    vi v = vi_load(q);
+    GEMM_UNROLL(4) for (int j = 0; j < 4; j++) w[j] = vi_and(vi_srl(v, 2 * j), mask);
+}
+
+// Sub s of a record: pairs of subs share the plane of third bits.
+SIMD_INLINE void quads_of_threes(const struct qr_threes *q, int s, int h, vi w[4])
+{
+    const vi third = vi_set1(0x04040404);
+    vi hi = vi_srl(vi_load(q[s / 2].hi[h * VL]), s % 2 * 4);
+    quads_of_twos(q[s / 2].lo[s % 2][h * VL], w);
+    w[0] = vi_or(w[0], vi_and(vi_sll(hi, 2), third));
+    w[1] = vi_or(w[1], vi_and(vi_sll(hi, 1), third));
+    w[2] = vi_or(w[2], vi_and(hi, third));
+    w[3] = vi_or(w[3], vi_and(vi_srl(hi, 1), third));
+}
+
+// Nibbles by what they stand for, as bytes with a sign.
+SIMD_INLINE void quads_by_table(vi w[8])
+{
+    static const int8_t values[16] = {QR_IQ4_VALUES};
+    vi table = vi_bcst16(values);
+    GEMM_UNROLL(8) for (int i = 0; i < 8; i++) w[i] = vi_lookup16(table, w[i]);
+}
+
+// The stored integers of sub s, in its sub / 4 quads.
+SIMD_INLINE void sub_quads(const enum qr_wfmt fmt, const uint8_t *rec, int s, int h, vi *w)
+{
+    switch (fmt) {
+    case QR_W_U4G32: quads_of_nibbles(&REC(u4g32)->q[0][h * VL][0], w); break;
+    case QR_W_U4G32M: quads_of_nibbles(&REC(u4g32m)->q[0][h * VL][0], w); break;
+    case QR_W_U4K: quads_of_nibbles(&REC(u4k)->q[s][0][h * VL][0], w); break;
+    case QR_W_U5G32: quads_of_fives(&REC(u5g32)->q, h, w); break;
+    case QR_W_U5G32M: quads_of_fives(&REC(u5g32m)->q, h, w); break;
+    case QR_W_U5K: quads_of_fives(&REC(u5k)->q[s], h, w); break;
+    case QR_W_I8G32: quads_of_bytes(REC(i8g32), h, w); break;
+    case QR_W_I6G16: quads_of_sixes(&REC(i6g16)->q[s], h, w); break;
+    case QR_W_I3G16: quads_of_threes(REC(i3g16)->q, s, h, w); break;
+    case QR_W_U2G16: quads_of_twos(&REC(u2g16)->q[s][h * VL][0], w); break;
+    case QR_W_T4G32:
+        quads_of_nibbles(&REC(t4g32)->q[0][h * VL][0], w);
+        quads_by_table(w);
+        break;
+    case QR_W_T4K:
+        quads_of_nibbles(&REC(t4k)->q[s][0][h * VL][0], w);
+        quads_by_table(w);
+        break;
+    default: break;
+    }
+}
+#undef REC
 
 // Row r, half h of the panel: the sums reach y as in gemm_store.
 SIMD_INLINE void gemm_put(const struct qr_gemm *g, int r, int panel, int h, vf acc)
