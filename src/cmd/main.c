@@ -9,6 +9,7 @@ static const struct cmd_verb verbs[] = {
     {"serve", cmd_serve, "serve a model to many users over an OpenAI-compatible API"},
     {"run", cmd_run, "answer one prompt, or chat, in this terminal"},
     {"inspect", cmd_inspect, "look at this processor, the kernels, a model file, a tensor"},
+    {"top", cmd_top, "watch a running server's memory: blocks, requests, tokens a second"},
 };
 enum { N_VERBS = sizeof verbs / sizeof verbs[0] };
 
@@ -43,6 +44,18 @@ static int run_verb(const struct cmd_verb *verb, int argc, char **argv)
     return cmd_fail(1, &err);
 }
 
+static int unknown_verb(const char *word)
+{
+    char list[128] = "";
+    struct qr_error err = {0};
+    for (int i = 0; i < N_VERBS; i++) {
+        size_t n = strlen(list);
+        snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "", verbs[i].name);
+    }
+    (void)qr_fail(&err, QR_EINVAL, "no verb is called \"%.40s\"; there are %s (quire --help)", word, list);
+    return cmd_fail(2, &err);
+}
+
 int main(int argc, char **argv)
 {
     fill_standard_descriptors();
@@ -66,8 +79,5 @@ int main(int argc, char **argv)
     }
     for (int i = 0; i < N_VERBS; i++)
         if (strcmp(word, verbs[i].name) == 0) return run_verb(&verbs[i], argc - 1, argv + 1);
-    struct qr_error err = {0};
-    (void)qr_fail(&err, QR_EINVAL,
-                  "no verb is called \"%.40s\"; there are serve, run and inspect (quire --help)", word);
-    return cmd_fail(2, &err);
+    return unknown_verb(word);
 }
