@@ -20,13 +20,14 @@ struct cmd_verb {
 int cmd_serve(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
+int cmd_bench(int argc, char **argv);
 int cmd_top(int argc, char **argv);
 
 // Prints "quire: message" and returns code, so that a verb can `return cmd_fail(1, &err)`.
 int cmd_fail(int code, const struct qr_error *err);
 
-// What serve and run share: options to a lib configuration. Strings point into conf, model and buffers of
-// *out.
+// What serve, run and bench share: options to a lib configuration. Strings point into conf, model and buffers of
+// *out. The model is the first argument, where there is one.
 struct cmd_setup {
     struct qr_lib_conf lib;
     char model[4096];

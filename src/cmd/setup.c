@@ -146,7 +146,7 @@ enum qr_status cmd_setup_init(struct cmd_setup *s, const struct qr_conf *c, stru
     enum qr_status st = set_level(c->log_level, err);
     if (st == QR_OK) st = check_ranges(c, err);
     if (st == QR_OK) st = set_processor(s, c, err);
-    if (st == QR_OK) st = qr_paths_find_model(c->args.v[0], s->model, sizeof s->model, err);
+    if (st == QR_OK && c->args.n > 0) st = qr_paths_find_model(c->args.v[0], s->model, sizeof s->model, err);
     if (st == QR_OK && c->chat_template[0]) st = read_template(c->chat_template, &s->template_text, err);
     if (st == QR_OK) st = qr_kv_layout_parse(c->kv_layout, &s->lib.layout, err);
     if (st != QR_OK) return st;
