@@ -70,8 +70,9 @@ static void on_request(void *arg, struct http_req *req)
         return;
     }
     bool open = r && (r->flags & OPEN);
+    unsigned client = 0;
     if (!open &&
-        !auth_ok(&a->conf, http_req_header(req, "Authorization"), http_req_header(req, "x-api-key"))) {
+        !auth_ok(&a->conf, http_req_header(req, "Authorization"), http_req_header(req, "x-api-key"), &client)) {
         refuse(req, 401, "A valid API key is needed: send `Authorization: Bearer KEY`.");
         return;
     }
@@ -90,6 +91,7 @@ static void on_request(void *arg, struct http_req *req)
         refuse(req, 503, "The server has too many requests.");
         return;
     }
+    c->client = client;
     if (!(r->flags & WORK)) {
         r->handler(c);
         call_unref(&c);

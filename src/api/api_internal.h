@@ -91,6 +91,7 @@ struct call {
     _Atomic int refs;
     _Atomic bool gone;
     uint64_t arrival_ns;
+    unsigned client; // whose key it came with, from 1; 0: there are no keys
     _Atomic(struct api_gen *) gen; // NULL for calls that generate nothing, or do not yet
 };
 
@@ -145,6 +146,8 @@ void calls_fail_all(struct api *a); // ends every live generation, when stopping
 
 // --- error.c ---
 size_t error_render(int status, const char *message, const char *param, char *out, size_t cap);
+// Seconds after which a refused client may come again: how long the engine's queue will take as things go.
+int error_retry_after_s(struct api *a);
 int error_status(enum qr_status code); // 400, 404, 500, 503
 const char *error_type(int status);
 void call_error(struct call *c, int status, const char *param, const char *fmt, ...) QR_PRINTF(4, 5);
@@ -153,7 +156,8 @@ void call_reply(struct call *c, int status, const char *content_type, const void
 void call_reply_json(struct call *c, int status, struct qr_buf *body); // 500 when the buffer failed; frees it
 
 // --- auth.c ---
-bool auth_ok(const struct api_conf *conf, const char *authorization, const char *x_api_key);
+// *key gets the number of the client's key, from 1; 0 where none is needed.
+bool auth_ok(const struct api_conf *conf, const char *authorization, const char *x_api_key, unsigned *key);
 
 // --- prompt.c: from JSON to token ids ---
 // The body as a JSON document; answers 400 itself and returns false when it is none.

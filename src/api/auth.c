@@ -18,21 +18,23 @@ static unsigned differs(const char *given, const char *key)
     return d;
 }
 
-// Every key is compared, also after a match.
-static bool known(const struct api_conf *conf, const char *given)
+// The number of a key from 1, 0 for an unknown one. Every key is compared, also after a match.
+static unsigned known(const struct api_conf *conf, const char *given)
 {
-    unsigned n = 0;
-    for (int i = 0; i < conf->n_keys; i++) n += differs(given, conf->keys[i]) == 0;
-    return n > 0;
+    unsigned which = 0;
+    for (int i = 0; i < conf->n_keys; i++) which |= (unsigned)(i + 1) * (differs(given, conf->keys[i]) == 0);
+    return which;
 }
 
-bool auth_ok(const struct api_conf *conf, const char *authorization, const char *x_api_key)
+bool auth_ok(const struct api_conf *conf, const char *authorization, const char *x_api_key, unsigned *key)
 {
+    *key = 0;
     if (conf->n_keys == 0) return true;
     if (authorization && strncasecmp(authorization, "Bearer ", 7) == 0) {
         authorization += 7;
         while (*authorization == ' ') authorization++;
-        if (known(conf, authorization)) return true;
+        *key = known(conf, authorization);
     }
-    return x_api_key && known(conf, x_api_key);
+    if (*key == 0 && x_api_key) *key = known(conf, x_api_key);
+    return *key != 0;
 }

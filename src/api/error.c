@@ -77,6 +77,14 @@ size_t error_render(int status, const char *message, const char *param, char *ou
     return n;
 }
 
+int error_retry_after_s(struct api *a)
+{
+    struct qr_lib *lib = atomic_load(&a->lib);
+    struct qr_snapshot s = {.retry_after_s = 1};
+    if (lib) qr_lib_snapshot(lib, &s);
+    return s.retry_after_s;
+}
+
 void call_reply(struct call *c, int status, const char *content_type, const void *body, size_t bytes)
 {
     if (c->route) {
@@ -104,7 +112,9 @@ void call_error(struct call *c, int status, const char *param, const char *fmt, 
     vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
     size_t n = error_render(status, message, param, body, sizeof body);
-    if (status == 503) http_add_header(c->req, "Retry-After", "1");
+    char seconds[16];
+    snprintf(seconds, sizeof seconds, "%d", status == 503 ? error_retry_after_s(c->api) : 0);
+    if (status == 503) http_add_header(c->req, "Retry-After", seconds);
     if (status == 401) http_add_header(c->req, "WWW-Authenticate", "Bearer");
     call_reply(c, status, "application/json", body, n);
 }

@@ -2,7 +2,9 @@
 #include "api/api_internal.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -10,10 +12,6 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
-
-// How often and how long a request of several prompts waits for room in the engine's inbox.
-#define SUBMIT_TRIES 2000
-#define SUBMIT_PAUSE_NS 1000000
 
 void gen_free(struct api_gen **gp)
 {
@@ -163,6 +161,14 @@ static struct qr_gen engine_request(struct call *c, struct api_seq *s, uint64_t 
     if (sp->max_tokens < 0 || sp->max_tokens > room) sp->max_tokens = room;
     if (sp->min_tokens > sp->max_tokens) sp->min_tokens = sp->max_tokens;
     sp->seed = seed;
+    r.req.priority = (int32_t)p->priority;
+    r.req.fair_key = c->client;
+    if (p->timeout > 0) r.req.deadline_ns = c->arrival_ns + (uint64_t)(p->timeout * 1e9);
+    r.req.follows = s->index > 0;
+    for (int i = 1; s->index == 0 && i < g->n_seqs; i++) {
+        r.req.n_followers++;
+        r.req.n_follower_tokens += (int64_t)g->seqs[i].n_prompt;
+    }
     if (p->cache_salt.data) r.req.tenant = qr_hash_bytes(1, p->cache_salt.data, p->cache_salt.bytes) | 1;
     return r;
 }
@@ -179,19 +185,12 @@ static enum qr_status submit_one(struct call *c, struct api_seq *s, uint64_t see
     return QR_OK;
 }
 
-static enum qr_status submit_patiently(struct call *c, struct api_seq *s, uint64_t seed, struct qr_error *err)
+// A full queue: counted by the limit that was reached. No field of the request is at fault.
+static void count_rejection(struct api *a, struct qr_error *err)
 {
-    struct api_gen *g = atomic_load(&c->gen);
-    enum qr_status rc = QR_AGAIN;
-    for (int tries = 0; tries < SUBMIT_TRIES; tries++) {
-        rc = submit_one(c, s, seed, err);
-        if (rc != QR_AGAIN || s->index == 0 || atomic_load(&c->gone) || atomic_load(&c->api->stopping)) break;
-        pthread_mutex_unlock(&g->lock); // events of the earlier prompts are read meanwhile
-        struct timespec pause = {0, SUBMIT_PAUSE_NS};
-        nanosleep(&pause, NULL);
-        pthread_mutex_lock(&g->lock);
-    }
-    return rc;
+    bool tokens = strcmp(err->param, "max_num_queued_tokens") == 0;
+    qr_metric_add(a->metrics, tokens ? QR_METRIC_REJECT_TOKENS : QR_METRIC_REJECT_REQS, 1);
+    err->param[0] = 0;
 }
 
 static void submit_all(struct call *c)
@@ -207,7 +206,7 @@ static void submit_all(struct call *c)
     for (int i = 0; rc == QR_OK && i < g->n_seqs; i++) {
         if (wants_tokens(&g->params)) pieces_begin(&g->seqs[i]);
         call_ref(c); // given back at its last event
-        rc = submit_patiently(c, &g->seqs[i], seed, &err);
+        rc = submit_one(c, &g->seqs[i], seed, &err);
         if (rc == QR_OK) continue;
         struct call *mine = c;
         call_unref(&mine); // not the last: the worker has one
@@ -215,7 +214,7 @@ static void submit_all(struct call *c)
     }
     if (rc != QR_OK) {
         err.code = rc;
-        if (rc == QR_AGAIN) qr_metric_add(a->metrics, QR_METRIC_REJECT_REQS, 1);
+        if (rc == QR_AGAIN) count_rejection(a, &err);
         const char *message = err.msg[0]       ? err.msg
                               : rc == QR_AGAIN ? "The engine's queue is full; try again."
                                                : "The request failed.";
@@ -227,14 +226,44 @@ static void submit_all(struct call *c)
 
 // --- The whole way ---
 
+// A header that stands for a field: used where the body does not have the field. False: no such header.
+static bool header_number(struct call *c, const char *name, double lo, double hi, double *out,
+                          enum qr_status *rc, struct qr_error *err)
+{
+    const char *text = http_req_header(c->req, name);
+    if (!text) return false;
+    char *end;
+    *out = strtod(text, &end);
+    if (end == text || *end || !(*out >= lo && *out <= hi))
+        *rc = qr_fail_param(err, QR_EINVAL, name, "The header `%s` must be a number between %.0f and %.0f.", name, lo,
+                            hi);
+    return true;
+}
+
+// vLLM's X-Vllm-Priority, and X-Request-Timeout in seconds.
+static enum qr_status read_headers(struct call *c, const struct api_limits *lim, struct qr_error *err)
+{
+    struct api_params *p = &atomic_load(&c->gen)->params;
+    enum qr_status rc = QR_OK;
+    double x;
+    if (p->timeout == 0 && header_number(c, "X-Request-Timeout", 0, 1e6, &x, &rc, err) && rc == QR_OK) p->timeout = x;
+    if (rc != QR_OK || p->priority != 0) return rc;
+    if (!header_number(c, "X-Vllm-Priority", INT32_MIN, INT32_MAX, &x, &rc, err) || rc != QR_OK) return rc;
+    if (x != floor(x))
+        return qr_fail_param(err, QR_EINVAL, "X-Vllm-Priority", "The header `X-Vllm-Priority` must be an integer.");
+    p->priority = (int64_t)x;
+    return api_priority_check(p->priority, lim, err);
+}
+
 static enum qr_status read_request(struct call *c, struct qr_json_doc *doc, bool chat, struct qr_error *err)
 {
     struct api *a = c->api;
     struct api_gen *g = atomic_load(&c->gen);
     const struct qr_lib_info *info = qr_lib_info(atomic_load(&a->lib));
-    struct api_limits lim = {info->model.n_vocab, info->max_model_len, a->conf.max_logprobs,
-                             a->conf.default_temperature};
+    struct api_limits lim = {info->model.n_vocab,         info->max_model_len, a->conf.max_logprobs,
+                             a->conf.default_temperature, info->policy,        info->takes_priority};
     enum qr_status rc = api_params_parse(qr_json_root(doc), chat, &lim, &g->params, err);
+    if (rc == QR_OK) rc = read_headers(c, &lim, err);
     if (rc != QR_OK) return rc;
     if (g->params.ignored[0]) {
         http_add_header(c->req, "X-Quire-Ignored", g->params.ignored);

@@ -85,6 +85,8 @@ static const struct field fields[] = {
     FN("chat_template", CHAT, field_chat_template),
     FN("chat_template_kwargs", CHAT, field_kwargs),
     FN("response_format", BOTH, field_response_format),
+    INT("priority", BOTH, priority, INT32_MIN, INT32_MAX),
+    OPEN("timeout", BOTH, timeout, 0, 1e6),
     FN("cache_salt", BOTH, field_cache_salt),
     FN("request_id", BOTH, field_request_id),
     ANY("user", BOTH), ANY("session_id", BOTH),
@@ -100,7 +102,6 @@ static const struct field fields[] = {
     NEUTRAL("spaces_between_special_tokens", BOTH, N_TRUE),
     NEUTRAL("logprob_token_ids", BOTH, N_EMPTY),
     NEUTRAL("structured_outputs", BOTH, 0),
-    NEUTRAL("priority", BOTH, N_0),
     NEUTRAL("kv_transfer_params", BOTH, 0), NEUTRAL("ec_transfer_params", BOTH, 0),
     NEUTRAL("vllm_xargs", BOTH, N_EMPTY),
     NEUTRAL("watermarking", BOTH, N_FALSE),
@@ -283,6 +284,14 @@ static void set_sampling(struct api_params *p)
     if (s->repetition <= 0) s->repetition = 1e-30f;
 }
 
+enum qr_status api_priority_check(int64_t priority, const struct api_limits *lim, struct qr_error *err)
+{
+    if (priority == 0 || lim->takes_priority) return QR_OK;
+    return qr_fail_param(err, QR_EINVAL, "priority",
+                         "`priority` must be 0: this server's scheduling policy is %s, which knows no priorities.",
+                         lim->policy ? lim->policy : "fcfs");
+}
+
 static enum qr_status check(struct api_params *p, const struct api_limits *lim, struct qr_error *err)
 {
     if (p->n > 1 && p->temperature < 1e-5)
@@ -297,7 +306,8 @@ static enum qr_status check(struct api_params *p, const struct api_limits *lim, 
         return qr_fail_param(err, QR_EINVAL, "prompt", "`prompt` must be provided and non-empty.");
     if (p->model && qr_json_type(p->model) != QR_JSON_STR)
         return field_type_error(err, "model", "a string", p->model);
-    enum qr_status rc = check_tokens(p, err);
+    enum qr_status rc = api_priority_check(p->priority, lim, err);
+    if (rc == QR_OK) rc = check_tokens(p, err);
     if (rc == QR_OK) rc = check_logprobs(p, lim, err);
     if (rc == QR_OK) set_sampling(p);
     return rc;

@@ -36,6 +36,8 @@ struct api_limits {
     int32_t n_vocab, max_model_len;
     int max_logprobs;
     double default_temperature;
+    const char *policy;  // the scheduling policy's name
+    bool takes_priority; // where not, other priorities than 0 are refused
 };
 
 struct api_params {
@@ -52,6 +54,8 @@ struct api_params {
     // How tokens are chosen: eos and bad words are filled in later; arrays belong to this record.
     struct qr_sampling sampling; // max_tokens -1: as many as fit
     int64_t seed;                // -1: draw one
+    int64_t priority;            // lower goes first
+    double timeout;              // seconds until it must have begun; 0: none
     struct qr_text_span stops[API_MAX_STOPS];
     size_t n_stops;
     struct qr_text_span bad_words[API_MAX_BAD_WORDS];
@@ -66,6 +70,9 @@ struct api_params {
 // QR_EINVAL with err->param set; QR_ENOTSUP for a field that is known and not supported; QR_ENOMEM.
 enum qr_status api_params_parse(qr_json *root, bool chat, const struct api_limits *lim,
                                 struct api_params *out, struct qr_error *err) QR_MUST_CHECK;
+// A priority other than 0 needs a policy that knows priorities: QR_EINVAL. (A header may set it, too.)
+enum qr_status api_priority_check(int64_t priority, const struct api_limits *lim,
+                                  struct qr_error *err) QR_MUST_CHECK;
 void api_params_fini(struct api_params *p);
 
 // A list of token ids, each in [0, n_vocab). *out is allocated (QR_MEM_REQ).

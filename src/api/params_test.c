@@ -93,6 +93,8 @@ static const struct bad bad_values[] = {
     {"\"min_tokens\":5,\"max_tokens\":2", "min_tokens"},
     {"\"min_tokens\":17", "min_tokens"},
     {"\"priority\":1e30", "priority"},
+    {"\"timeout\":0", "timeout"},
+    {"\"timeout\":\"5\"", "timeout"},
     {"\"stop\":[\"\",\"a\"]", "stop"},
     {"\"stop\":\"\"", "stop"},
     {"\"stop\":[\"1\",\"2\",\"3\",\"4\",\"5\"]", "stop"},
@@ -128,6 +130,26 @@ static const struct bad bad_values[] = {
     {"\"repetition_detection\":{}", "repetition_detection"},
     {"\"logprob_token_ids\":[1]", "logprob_token_ids"},
 };
+
+QR_TEST(params_priority_needs_a_policy_that_knows_it)
+{
+    struct api_params p;
+    struct qr_error err;
+    struct qr_json_doc *doc = NULL;
+    assert_int_equal(parse(true, "\"priority\":-4", &p, &doc, &err), QR_EINVAL);
+    assert_string_equal(err.param, "priority");
+    assert_non_null(strstr(err.msg, "scheduling policy is fcfs"));
+    qr_json_free(&doc);
+    struct api_limits lim = limits;
+    lim.policy = "priority", lim.takes_priority = true;
+    static const char text[] = "{\"prompt\":\"a\",\"priority\":-4,\"timeout\":2.5}";
+    assert_int_equal(qr_json_parse(text, sizeof text - 1, 8, &doc, &err), QR_OK);
+    assert_int_equal(api_params_parse(qr_json_root(doc), false, &lim, &p, &err), QR_OK);
+    assert_int_equal(p.priority, -4);
+    assert_true(p.timeout == 2.5);
+    api_params_fini(&p);
+    qr_json_free(&doc);
+}
 
 QR_TEST(params_refuse_bad_values_by_name)
 {

@@ -169,7 +169,7 @@ static void take(struct api_seq *s, const struct qr_gen_event *e)
     for (size_t i = 0; i < e->n_tokens; i++) pieces_add(s, &e->tokens[i]);
     qr_buf_add(&s->text, e->text.data, e->text.bytes);
     if (e->finish == QR_FINISH_ERROR) {
-        gen_fail(c, 500, NULL, e->error[0] ? e->error : "The engine failed.");
+        gen_fail(c, e->status == QR_AGAIN ? 503 : 500, NULL, e->error[0] ? e->error : "The engine failed.");
         gen_abandon(c);
         return;
     }

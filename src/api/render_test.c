@@ -328,22 +328,26 @@ QR_TEST(auth_takes_bearer_and_x_api_key)
 {
     const char *keys[] = {"secret", "other"};
     struct api_conf none = {0}, two = {.keys = keys, .n_keys = 2};
-    assert_true(auth_ok(&none, NULL, NULL));
-    assert_false(auth_ok(&two, NULL, NULL));
-    assert_true(auth_ok(&two, "Bearer secret", NULL));
-    assert_true(auth_ok(&two, "bearer other", NULL));
-    assert_true(auth_ok(&two, NULL, "other"));
-    assert_true(auth_ok(&two, "Basic x", "secret"));
-    assert_false(auth_ok(&two, "Bearer secre", NULL));
-    assert_false(auth_ok(&two, "Bearer secrets", NULL));
-    assert_false(auth_ok(&two, "secret", NULL));
-    assert_false(auth_ok(&two, "Bearer ", ""));
+    unsigned key = 9;
+    assert_true(auth_ok(&none, NULL, NULL, &key));
+    assert_int_equal(key, 0);
+    assert_false(auth_ok(&two, NULL, NULL, &key));
+    assert_true(auth_ok(&two, "Bearer secret", NULL, &key));
+    assert_int_equal(key, 1);
+    assert_true(auth_ok(&two, "bearer other", NULL, &key));
+    assert_int_equal(key, 2); // who shares with whom
+    assert_true(auth_ok(&two, NULL, "other", &key));
+    assert_true(auth_ok(&two, "Basic x", "secret", &key));
+    assert_false(auth_ok(&two, "Bearer secre", NULL, &key));
+    assert_false(auth_ok(&two, "Bearer secrets", NULL, &key));
+    assert_false(auth_ok(&two, "secret", NULL, &key));
+    assert_false(auth_ok(&two, "Bearer ", "", &key));
     char longer[2000];
     memset(longer, 'x', sizeof longer - 1);
     longer[sizeof longer - 1] = 0;
     const char *long_keys[] = {longer};
     struct api_conf one = {.keys = long_keys, .n_keys = 1};
-    assert_false(auth_ok(&one, NULL, longer)); // longer than any key may be: never equal by its first part
+    assert_false(auth_ok(&one, NULL, longer, &key)); // longer than any key may be: never equal by its first part
 }
 
 // --- Messages ---

@@ -10,6 +10,7 @@
 #include "cmd/cmd.h"
 #include "conf/paths.h"
 #include "kern/isa.h"
+#include "sched/policy.h"
 
 int cmd_fail(int code, const struct qr_error *err)
 {
@@ -100,6 +101,8 @@ static enum qr_status check_ranges(const struct qr_conf *c, struct qr_error *err
         {"max-num-batched-tokens", c->max_num_batched_tokens, 1, 65536},
         {"block-size", c->block_size, 16, 128},
         {"num-gpu-blocks-override", c->num_gpu_blocks_override, 0, INT32_MAX},
+        {"max-num-queued-reqs", c->max_num_queued_reqs, 0, INT32_MAX},
+        {"max-num-queued-tokens", c->max_num_queued_tokens, 0, INT64_MAX},
         {"max-logprobs", c->max_logprobs, 0, QR_LOGPROBS_MAX},
         {"threads", c->threads, 0, 1024},
         {"port", c->port, 0, 65535},
@@ -119,6 +122,27 @@ static enum qr_status check_ranges(const struct qr_conf *c, struct qr_error *err
                              "--gpu-memory-utilization: expected above 0, up to 1, got %g",
                              c->gpu_memory_utilization);
     return QR_OK;
+}
+
+// "expected auto, fcfs, ...": the names of all policies.
+static enum qr_status set_policy(struct cmd_setup *s, const struct qr_conf *c, struct qr_error *err)
+{
+    const char *name = c->scheduling_policy;
+    if (strcmp(name, "auto") == 0) name = c->api_key.n > 1 ? "fair" : "fcfs";
+    s->lib.policy = qr_policy_find(name);
+    if (!(c->queue_timeout >= 0 && c->queue_timeout <= 1e6))
+        return qr_fail_param(err, QR_EINVAL, "queue-timeout",
+                             "--queue-timeout: expected 0 to 1000000 seconds, got %g", c->queue_timeout);
+    s->lib.queue_timeout_ns = (uint64_t)(c->queue_timeout * 1e9);
+    s->lib.max_queued_reqs = (int32_t)c->max_num_queued_reqs;
+    s->lib.max_queued_tokens = c->max_num_queued_tokens;
+    if (s->lib.policy) return QR_OK;
+    char names[128] = "auto";
+    for (size_t i = 0; qr_policy_at(i); i++)
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", qr_policy_at(i + 1) ? ", " : " or ",
+                 qr_policy_at(i)->name);
+    return qr_fail_param(err, QR_EINVAL, "scheduling-policy", "--scheduling-policy: expected %s, got \"%.40s\"",
+                         names, c->scheduling_policy);
 }
 
 static enum qr_status set_processor(struct cmd_setup *s, const struct qr_conf *c, struct qr_error *err)
@@ -146,6 +170,7 @@ enum qr_status cmd_setup_init(struct cmd_setup *s, const struct qr_conf *c, stru
     enum qr_status st = set_level(c->log_level, err);
     if (st == QR_OK) st = check_ranges(c, err);
     if (st == QR_OK) st = set_processor(s, c, err);
+    if (st == QR_OK) st = set_policy(s, c, err);
     if (st == QR_OK && c->args.n > 0) st = qr_paths_find_model(c->args.v[0], s->model, sizeof s->model, err);
     if (st == QR_OK && c->chat_template[0]) st = read_template(c->chat_template, &s->template_text, err);
     if (st == QR_OK) st = qr_kv_layout_parse(c->kv_layout, &s->lib.layout, err);

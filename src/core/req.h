@@ -66,6 +66,11 @@ struct qr_req {
     uint64_t deadline_ns; // on the engine's clock: it ends with an error if it was not begun by then; 0: none
     uint64_t tenant;      // salt of cached blocks: who has another salt never finds them
     uint64_t fair_key;    // who shares the machine with whom (the API key); 0: nobody's in particular
+    // Prompts of one call come as requests of their own. The first says how many follow, so that the queue takes
+    // the call as a whole or not at all; the others are not asked again.
+    int32_t n_followers;
+    int64_t n_follower_tokens;
+    bool follows;
     bool no_cache_read;   // computes its whole prompt, whatever is cached
     struct qr_beam beam;
     struct qr_sampling sampling;

@@ -22,7 +22,13 @@ struct qr_kv_slots {
 
 struct qr_snapshot {
     // gauges
-    int32_t n_running, n_waiting; // requests
+    int32_t n_running, n_waiting;    // requests
+    int32_t n_running_seqs;
+    int32_t retry_after_s;           // an estimate of how long it takes until all that wait now were begun, >= 1
+    uint64_t now_ns;                 // the engine's clock
+    int32_t n_waiting_begun;         // of the waiting: preempted ones
+    int64_t n_waiting_tokens;        // prompt tokens of those that never ran
+    uint64_t oldest_arrival_ns;      // of those that wait; 0: nobody does
     uint32_t n_blocks, n_blocks_free, n_blocks_used, n_blocks_cached;
     int32_t block_size;
     uint64_t block_bytes;
@@ -39,11 +45,14 @@ struct qr_snapshot {
     uint64_t n_preemptions, n_preempted_tokens;
     uint64_t n_swaps;                                       // preemptions that swapped; the others recompute
     uint64_t n_blocks_out[QR_TIERS], n_blocks_in[QR_TIERS]; // copied to a tier, and back
+    uint64_t n_yields;        // preemptions for a better class of request
+    uint64_t n_aged;          // requests brought forward because they were passed over too often
     uint64_t n_prompt_tokens; // computed for the first time
     uint64_t n_recomputed_tokens;
     uint64_t n_generated_tokens;
     uint64_t n_requests, n_finished_stop, n_finished_length, n_finished_abort, n_finished_error;
     uint64_t n_refused; // could never fit
+    uint64_t n_expired; // not begun in time
 };
 
 #endif

@@ -50,10 +50,12 @@ enum qr_status qr_engine_new(const struct qr_engine_conf *conf, struct qr_exec *
                                            .batching = conf->batching,
                                            .preempt_mode = conf->preempt_mode,
                                            .preempt_every = conf->preempt_every,
-                                           .preempt_at = conf->preempt_at};
+                                           .preempt_at = conf->preempt_at,
+                                           .policy = conf->policy};
     memcpy(e->sched_conf.n_slots, info.tier_slots, sizeof e->sched_conf.n_slots);
     engine_costs_init(e);
     e->sched_conf.preempt_costs = e->preempt.costs;
+    e->queue.n_free_slots = conf->max_num_seqs;
     pthread_mutex_init(&e->table_lock, NULL);
     pthread_mutex_init(&e->snapshot_lock, NULL);
     e->resume_ids = qr_malloc(QR_MEM_SCHED, (size_t)conf->max_model_len * sizeof *e->resume_ids);
@@ -147,6 +149,7 @@ static void unlink_locked(struct qr_engine *e, struct engine_req *er)
 void engine_forget(struct qr_engine *e, struct engine_req *er)
 {
     pthread_mutex_lock(&e->table_lock);
+    engine_queue_drop(e, er);
     unlink_locked(e, er);
     pthread_mutex_unlock(&e->table_lock);
 }
@@ -171,6 +174,26 @@ static enum qr_status check_request(struct qr_engine *e, const struct qr_req *re
     return st;
 }
 
+// Into the table and the inbox, if the queue takes it.
+static enum qr_status hand_over(struct qr_engine *e, struct engine_req *er, struct qr_error *err)
+{
+    pthread_mutex_lock(&e->table_lock);
+    enum qr_status st = engine_queue_room(e, er->r->req, err);
+    if (st == QR_OK) {
+        er->chain = *bucket_of(e, er->r->id);
+        *bucket_of(e, er->r->id) = er;
+        engine_queue_add(e, er);
+        // Pushed under the lock: once it is out, the engine may finish and free it.
+        if (!qr_ring_push(e->inbox, &er)) {
+            engine_queue_drop(e, er);
+            unlink_locked(e, er);
+            st = qr_fail(err, QR_AGAIN, "the engine's inbox of %d requests is full", e->conf.inbox_capacity);
+        }
+    }
+    pthread_mutex_unlock(&e->table_lock);
+    return st;
+}
+
 enum qr_status qr_engine_submit(struct qr_engine *e, const struct qr_req *req, qr_req_id *id,
                                 struct qr_error *err)
 {
@@ -188,23 +211,20 @@ enum qr_status qr_engine_submit(struct qr_engine *e, const struct qr_req *req, q
     er->r->user = er;
     memset(er->keep_to, 0xFF, n * sizeof er->keep_to[0]); // -1
     if (er->r->arrival_ns == 0) er->r->arrival_ns = e->conf.clock->now_ns(e->conf.clock);
+    uint64_t timeout_ns = e->conf.queue_timeout_ns, *deadline_ns = &er->r->req->deadline_ns;
+    if (timeout_ns && (*deadline_ns == 0 || *deadline_ns > er->r->arrival_ns + timeout_ns))
+        *deadline_ns = er->r->arrival_ns + timeout_ns;
     qr_req_id before = *id;
     *id = er->r->id;
-    pthread_mutex_lock(&e->table_lock);
-    er->chain = *bucket_of(e, er->r->id);
-    *bucket_of(e, er->r->id) = er;
-    // Pushed under the lock: once it is out, the engine may finish and free it.
-    bool ok = qr_ring_push(e->inbox, &er);
-    if (!ok) unlink_locked(e, er);
-    pthread_mutex_unlock(&e->table_lock);
-    if (ok) {
+    st = hand_over(e, er, err);
+    if (st == QR_OK) {
         qr_ring_wake(e->inbox);
         return QR_OK;
     }
     *id = before;
     qr_sched_req_free(&er->r);
     qr_free(er);
-    return qr_fail(err, QR_AGAIN, "the engine's inbox of %d requests is full", e->conf.inbox_capacity);
+    return st;
 }
 
 void qr_engine_cancel(struct qr_engine *e, qr_req_id id, int32_t choice, int32_t at_token, bool quiet)
@@ -240,9 +260,13 @@ void qr_engine_wait(struct qr_engine *e, int timeout_ms)
 
 void qr_engine_snapshot(struct qr_engine *e, struct qr_snapshot *out)
 {
+    uint64_t now = e->conf.clock->now_ns(e->conf.clock);
+    int32_t n_inbox = (int32_t)qr_ring_len(e->inbox);
     pthread_mutex_lock(&e->snapshot_lock);
     *out = e->snapshot;
+    out->n_waiting += n_inbox;
+    out->retry_after_s = engine_queue_wait_s(e, out->n_waiting, now);
     pthread_mutex_unlock(&e->snapshot_lock);
-    out->n_waiting += (int32_t)qr_ring_len(e->inbox);
+    out->now_ns = now;
     out->n_refused = atomic_load(&e->n_refused);
 }

@@ -31,6 +31,12 @@ struct qr_engine_conf {
     int32_t outbox_capacity;        // events not yet read
     struct qr_clock *clock;
     uint64_t kv_idle_release_ns; // idle for so long, the pool's memory is given back; 0: never
+    const struct qr_policy *policy; // who is served before whom; NULL: first come, first served
+    // What may wait at most, in requests that were not begun and in their prompt tokens; 0: no limit. Requests
+    // that free slots take at the next step do not count, and an empty queue takes any one call.
+    int32_t max_queued_reqs;
+    int64_t max_queued_tokens;
+    uint64_t queue_timeout_ns; // a request that was not begun by then ends with an error; 0: it waits for ever
     bool check_every_step; // invariants K and S after each step (tests, --check=step)
     enum qr_kv_layout_kind layout;
     uint32_t page_blocks; // of QR_KV_VIRTUAL; 0 is 1
@@ -59,7 +65,8 @@ struct qr_event {
     int32_t n_preemptions;             // FINISH only
     uint64_t now_ns;                   // when the step ended
     uint64_t arrival_ns, scheduled_ns; // scheduled: first time in a batch; 0 before
-    char error[128];                   // FINISH with ERROR
+    enum qr_status status; // FINISH with ERROR: QR_AGAIN: it waited too long and was never begun
+    char error[128];       // FINISH with ERROR
 };
 
 enum qr_status qr_engine_new(const struct qr_engine_conf *conf, struct qr_exec *exec, struct qr_engine **out,
@@ -72,8 +79,8 @@ enum qr_status qr_engine_start(struct qr_engine *e) QR_MUST_CHECK; // the thread
 // do.
 enum qr_status qr_engine_step(struct qr_engine *e) QR_MUST_CHECK;
 
-// Copies the request. QR_ETOOBIG: it could never fit, and *err says the arithmetic; QR_AGAIN: the inbox is
-// full; QR_ENOMEM. On success *id is set before any event of the request can be read.
+// Copies the request. QR_ETOOBIG: it could never fit, and *err says the arithmetic; QR_AGAIN: a limit of the
+// queue, which err->param names, or the inbox is full; QR_ENOMEM. On success *id is set before any event of the request can be read.
 enum qr_status qr_engine_submit(struct qr_engine *e, const struct qr_req *req, qr_req_id *id,
                                 struct qr_error *err) QR_MUST_CHECK;
 // Ends a request (choice -1: all its choices) before its next step. Unknown or finished ids are ignored. A

@@ -22,6 +22,8 @@ struct engine_req {
     uint64_t cancel, quiet;         // table_lock: bits by choice that others asked for
     bool cancel_listed;             // table_lock
     uint64_t early;                 // engine thread: cancelled before it was drained
+    int64_t n_queued_tokens;        // table_lock: counted in the queue; 0: begun, or never counted
+    enum qr_status status;          // engine thread: of an error, QR_OK: QR_EIO
     uint64_t silent;                // engine thread: choices of which nothing more is published
     int32_t keep_to[]; // table_lock: (n_choices) position of the last token that counts; -1: all do
 };
@@ -43,6 +45,21 @@ struct engine_preempt { // engine thread
 struct engine_counts { // engine thread; only grow
     uint64_t n_generated_tokens, n_dropped_tokens, n_requests, n_finished[QR_FINISH_ERROR + 1];
     uint64_t step_ns;
+    uint64_t n_expired;
+};
+
+#define ENGINE_ADMISSIONS 32 // the last ones, from which the wait is estimated
+
+// What waits before its first step, for the limits of admission and the estimate of a wait.
+struct engine_queue {
+    // table_lock
+    int32_t n_reqs;
+    int64_t n_tokens;
+    int32_t n_free_slots; // that the next step gives away before anybody has to wait
+    // snapshot_lock
+    uint64_t admitted_ns[ENGINE_ADMISSIONS]; // ring
+    uint64_t n_admitted;
+    uint64_t busy_since_ns; // when the queue was last seen empty; 0: it is
 };
 
 struct qr_engine {
@@ -69,6 +86,7 @@ struct qr_engine {
     struct qr_snapshot snapshot;
     struct engine_counts counts;
 
+    struct engine_queue queue;
     struct engine_picture *picture;
     uint64_t idle_since_ns; // 0: not known to be idle
     bool trimmed;           // since the last work
@@ -92,6 +110,21 @@ void engine_costs_init(struct qr_engine *e);
 void engine_costs_take(struct qr_engine *e, const struct qr_batch *b, const struct qr_exec_result *res);
 // At most one line a second says who was preempted, for whom, how, what it costs and what would avoid it.
 void engine_log_preemptions(struct qr_engine *e, const struct qr_plan *plan);
+// ==== limits.c ====
+
+// Whether the queue takes the request, or QR_AGAIN and which limit it would pass. Under table_lock.
+enum qr_status engine_queue_room(const struct qr_engine *e, const struct qr_req *req,
+                                 struct qr_error *err) QR_MUST_CHECK;
+void engine_queue_add(struct qr_engine *e, struct engine_req *er); // under table_lock
+void engine_queue_drop(struct qr_engine *e, struct engine_req *er); // under table_lock; a second time: nothing
+// What the plan admitted has left the queue.
+void engine_queue_take(struct qr_engine *e, const struct qr_plan *plan, uint64_t now_ns);
+// Ends what waited too long.
+void engine_queue_expire(struct qr_engine *e, uint64_t now_ns);
+// After a step: free slots, and since when somebody waits.
+void engine_queue_publish(struct qr_engine *e, const struct qr_snapshot *s, uint64_t now_ns);
+// How long what waits now will take, in seconds. Under snapshot_lock.
+int32_t engine_queue_wait_s(const struct qr_engine *e, int32_t n_waiting, uint64_t now_ns);
 
 // ==== rest.c ====
 

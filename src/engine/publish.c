@@ -65,6 +65,7 @@ bool engine_finish(struct qr_engine *e, struct engine_req *er, int32_t choice, e
         ev->finish = finish;
         ev->stop_token = stop_token;
         ev->n_preemptions = r->n_preemptions;
+        if (finish == QR_FINISH_ERROR) ev->status = er->status != QR_OK ? er->status : QR_EIO;
         if (error) snprintf(ev->error, sizeof ev->error, "%s", error);
         push(e);
     }
@@ -98,6 +99,8 @@ void engine_update_snapshot(struct qr_engine *e)
     s.n_finished_length = c->n_finished[QR_FINISH_LENGTH];
     s.n_finished_abort = c->n_finished[QR_FINISH_ABORT];
     s.n_finished_error = c->n_finished[QR_FINISH_ERROR];
+    s.n_expired = c->n_expired;
+    engine_queue_publish(e, &s, e->conf.clock->now_ns(e->conf.clock));
     pthread_mutex_lock(&e->snapshot_lock);
     e->snapshot = s;
     pthread_mutex_unlock(&e->snapshot_lock);

@@ -192,9 +192,14 @@ enum qr_status qr_engine_step(struct qr_engine *e)
     if (!qr_sched_idle(e->sched)) {
         any = true;
         uint64_t now = e->conf.clock->now_ns(e->conf.clock);
+        engine_queue_expire(e, now);
+    }
+    if (!qr_sched_idle(e->sched)) {
+        uint64_t now = e->conf.clock->now_ns(e->conf.clock);
         const struct qr_plan *plan = qr_sched_plan(e->sched, now, e->conf.max_num_batched_tokens);
         QR_ASSERT(plan->n_grants > 0);
         engine_log_preemptions(e, plan);
+        engine_queue_take(e, plan, now);
         carry_out(e, plan);
         const struct qr_batch *batch = qr_sched_batch(e->sched);
         if (e->conf.check_every_step) qr_sched_check(e->sched);

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "kern/kern.h"
 #include "lib/lib_internal.h"
+#include "sched/policy.h"
 
 // The part of the start that runs beside the packing of weights.
 struct text_start {
@@ -119,6 +120,10 @@ static enum qr_status start_engine(struct qr_lib *lib, const struct qr_lib_conf 
                                 .outbox_capacity = LIB_OUTBOX,
                                 .clock = qr_clock_wall(),
                                 .kv_idle_release_ns = conf->kv_idle_release_ns,
+                                .policy = conf->policy,
+                                .max_queued_reqs = conf->max_queued_reqs,
+                                .max_queued_tokens = conf->max_queued_tokens,
+                                .queue_timeout_ns = conf->queue_timeout_ns,
                                 .check_every_step = conf->check_every_step,
                                 .layout = conf->layout,
                                 .page_blocks = page_blocks(info),
@@ -160,6 +165,9 @@ static enum qr_status open_all(struct qr_lib *lib, const struct qr_gguf *g, cons
             err, QR_EINVAL, "max_num_batched_tokens",
             "max_num_batched_tokens %d must be at least max_num_seqs %d: a step gives each sequence a token",
             info->max_num_batched_tokens, info->max_num_seqs);
+    const struct qr_policy *policy = conf->policy ? conf->policy : qr_policy_at(0);
+    info->policy = policy->name;
+    info->takes_priority = policy->takes_priority;
     name_model(lib, conf);
     if ((st = start_workers(lib, conf, err)) != QR_OK || (st = load(lib, g, conf, err)) != QR_OK) return st;
     info->model = *qr_model_info(lib->model);

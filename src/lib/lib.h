@@ -39,6 +39,11 @@ struct qr_lib_conf {
     int n_cpus; // pinning; NULL: none
     enum qr_activations activations;
     uint64_t kv_idle_release_ns; // 0: never
+    const struct qr_policy *policy; // NULL: first come, first served
+    // As in engine/engine.h; 0: no limit.
+    int32_t max_queued_reqs;
+    int64_t max_queued_tokens;
+    uint64_t queue_timeout_ns;
     bool check_every_step;
     enum qr_kv_layout_kind layout;
     qr_progress_fn *progress;
@@ -52,6 +57,8 @@ struct qr_lib_info {
     uint32_t n_blocks;
     uint64_t kv_bytes, block_bytes;
     uint32_t n_swap_blocks; // that fit into the swap space
+    const char *policy;  // its name
+    bool takes_priority; // whether a request's priority may be other than 0
     bool has_template;
     int32_t bos, eos; // -1 where absent
     uint64_t load_ns;
@@ -101,6 +108,7 @@ struct qr_gen_event {
     int32_t n_prompt, n_generated, n_cached; // so far
     uint64_t now_ns, arrival_ns, scheduled_ns, first_token_ns;
     int32_t n_preemptions;
+    enum qr_status status; // of an ERROR: QR_AGAIN: it waited too long and was never begun
     char error[128];
 };
 // The next event, waiting at most timeout_ms (-1: for ever). QR_AGAIN: none in time. QR_ECANCELED: closing.

@@ -191,6 +191,7 @@ static void take_finish(struct qr_lib *lib, struct lib_req *r, struct lib_choice
     out->finish = ev->finish;
     out->n_preemptions = ev->n_preemptions;
     memcpy(out->error, ev->error, sizeof out->error);
+    out->status = ev->status;
     int stop = emit_piece(lib, c, true);
     if (stop >= 0) {
         out->finish = QR_FINISH_STOP;

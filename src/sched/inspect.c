@@ -41,7 +41,8 @@ void qr_sched_inspect(const struct qr_sched *s, struct qr_inspect *out)
     qr_sched_snapshot(s, &out->snapshot);
     for (int32_t i = 0; i < s->n_running; i++) add_request(s, s->running[i], out);
     int32_t n = 0;
-    for (const struct qr_sched_req *r = s->waiting.head; r && n < QR_INSPECT_WAITING_MAX; r = r->next, n++)
+    for (const struct qr_sched_req *r = qr_queue_each(&s->waiting, NULL); r && n < QR_INSPECT_WAITING_MAX;
+         r = qr_queue_each(&s->waiting, r), n++)
         add_request(s, r, out);
     out->n_states = qr_kv_pool_n_touched(s->pool);
     for (uint32_t i = 0; i < out->n_states; i++) out->states[i] = qr_kv_pool_state(s->pool, i);

@@ -109,14 +109,18 @@ const struct qr_plan *qr_sched_plan(struct qr_sched *s, uint64_t now_ns, int32_t
     QR_ASSERT(s->n_outs == 0 && s->n_ins == 0); // moves of the last plan were made
     s->i_plan++;
     sched_force(s);
+    s->latest_admitted = 0;
+    sched_make_way(s);
+    int32_t n_before = s->plan.n_preemptions; // of which none was for want of a block
     bool prompts = sched_prompt_work(s);
     int32_t kept =
         prompts && s->n_steps_without_prompt >= PROMPT_WAIT_STEPS ? (budget < SCHED_CHUNK ? budget : SCHED_CHUNK) : 0;
     int32_t n_rows = sched_share_generating(s, budget - kept);
     sched_share_chunks(s, budget - n_rows, n_rows == 0 || kept > 0);
     bool is_short = secure_running(s);
-    if (!is_short && s->plan.n_preemptions == s->n_forced) sched_admit(s, budget - granted(s));
+    if (!is_short && s->plan.n_preemptions == n_before) sched_admit(s, budget - granted(s));
     if (s->plan.n_grants == 0 && s->n_running > 0) secure_first(s);
+    if (s->latest_admitted > 0) qr_queue_passed(&s->waiting, s->latest_admitted);
     s->n_steps_without_prompt = !prompts || kept > 0 || grants_prompt(s) ? 0 : s->n_steps_without_prompt + 1;
     for (int32_t i = 0; i < s->plan.n_grants; i++)
         if (s->grants[i].r->scheduled_ns == 0) s->grants[i].r->scheduled_ns = now_ns > 0 ? now_ns : 1;

@@ -26,6 +26,8 @@ enum qr_batching {
     QR_BATCHING_STATIC,     // a batch runs until all of it is done, then the next one is made up
 };
 
+struct qr_policy;
+
 struct qr_sched_conf {
     int32_t max_num_seqs;           // sequences with a slot at once
     int32_t max_num_batched_tokens; // a step's token budget
@@ -41,6 +43,8 @@ struct qr_sched_conf {
     // Tests: every so many plans all running requests are preempted that moved on since they were admitted; and
     // at this plan (from 1) all of them, once. 0: never.
     uint64_t preempt_every, preempt_at;
+    const struct qr_policy *policy; // NULL: fcfs
+    int32_t starve_steps;           // 0: 512
 };
 
 struct qr_seq {
@@ -76,7 +80,14 @@ struct qr_sched_req {
     int32_t n_scored;                 // prompt positions whose score went out
     int32_t n_prompt_seen;            // prompt tokens that were ever computed
     bool forked;                      // every live sequence goes its own way
-    struct qr_sched_req *prev, *next; // in the waiting queue
+    // The queue's (sched/queue.h).
+    uint64_t turn;          // of its first admission, from 1; 0: it never ran
+    int64_t class, rank;    // the policy's
+    int32_t lane, n_passed; // steps that passed it over while it was its lane's oldest
+    bool aged;              // it was passed over too often, and goes first
+    int8_t n_yields;        // times that it made way for a better class
+    struct qr_sched_req *lane_prev, *lane_next; // in serving order
+    struct qr_sched_req *older, *newer;         // by arrival
     struct qr_seq seqs[];             // (n_choices)
 };
 

@@ -43,6 +43,7 @@ enum qr_status qr_sched_new(const struct qr_sched_conf *conf, struct qr_sched **
     struct qr_batch_caps caps = caps_of(conf);
     s->conf = *conf;
     s->preempt_costs = conf->preempt_costs;
+    qr_queue_init(&s->waiting, conf->policy ? conf->policy : qr_policy_at(0), conf->starve_steps);
     s->running = qr_calloc(QR_MEM_SCHED, n, sizeof *s->running);
     s->free_slots = qr_calloc(QR_MEM_SCHED, n, sizeof *s->free_slots);
     s->orders = qr_calloc(QR_MEM_SCHED, 2 * n, sizeof *s->orders);
@@ -117,6 +118,14 @@ void sched_order(struct qr_sched *s, enum qr_order_kind kind, struct qr_sched_re
 void sched_run(struct qr_sched *s, struct qr_sched_req *r)
 {
     qr_queue_remove(&s->waiting, r);
+    if (r->order > s->latest_admitted) s->latest_admitted = r->order;
+    if (!r->turn) {
+        r->turn = ++s->last_turn;
+        qr_queue_charge(&s->waiting, r, r->req->n_prompt);
+        qr_queue_settle(&s->waiting);
+    }
+    // Who made way so often keeps its place now: its tokens were computed again each time.
+    if (r->n_yields >= SCHED_YIELDS_MAX) r->aged = true;
     r->state = QR_SCHED_RUNNING;
     r->moved = r->drew = false;
     bool is_saved = r->tier != QR_TIER_POOL;
@@ -180,6 +189,8 @@ static void count_computed(struct qr_sched *s, struct qr_sched_req *r, struct qr
     }
     if (from < q->n_seen)
         s->counts.n_recomputed_tokens += (uint64_t)((to < q->n_seen ? to : q->n_seen) - from);
+    int32_t known = q->n_seen > n_prompt ? q->n_seen : n_prompt; // charged before: the prompt at admission
+    qr_queue_charge(&s->waiting, r, to - known);
     if (q->n_seen < to) q->n_seen = to;
 }
 
@@ -256,6 +267,7 @@ void qr_sched_computed(struct qr_sched *s)
     s->counts.n_step_seqs += (uint64_t)s->plan.n_grants;
     s->plan.n_grants = 0;
     sched_settle(s);
+    qr_queue_settle(&s->waiting);
     count_step(&s->counts, n_tokens);
     struct qr_kv_slots slots = count_slots(s);
     count_step_slots(&s->counts, &slots);
@@ -264,7 +276,7 @@ void qr_sched_computed(struct qr_sched *s)
 void qr_sched_failed(struct qr_sched *s)
 {
     if (s->n_outs > 0)
-        for (struct qr_sched_req *r = s->waiting.head; r; r = r->next)
+        for (struct qr_sched_req *r = qr_queue_each(&s->waiting, NULL); r; r = qr_queue_each(&s->waiting, r))
             if (r->tier != QR_TIER_POOL && r->saved_in == s->i_plan) sched_drop_saved(s, r);
     s->n_outs = 0;
     sched_settle(s);
@@ -319,10 +331,21 @@ int32_t qr_sched_end(struct qr_sched *s, struct qr_sched_req *r, int32_t choice)
     return slot;
 }
 
+struct qr_sched_req *qr_sched_expired(struct qr_sched *s, uint64_t now_ns)
+{
+    return qr_queue_expired(&s->waiting, now_ns);
+}
+
 void qr_sched_snapshot(const struct qr_sched *s, struct qr_snapshot *o)
 {
     o->n_running = s->n_running;
+    o->n_running_seqs = s->n_running_seqs;
     o->n_waiting = s->waiting.n;
+    o->n_waiting_begun = s->waiting.n_begun;
+    o->n_waiting_tokens = s->waiting.n_tokens;
+    o->oldest_arrival_ns = qr_queue_oldest_ns(&s->waiting);
+    o->n_aged = s->waiting.n_aged;
+    o->n_yields = s->counts.n_yields;
     o->n_blocks = qr_kv_pool_n_blocks(s->pool);
     o->n_blocks_free = qr_kv_pool_n_free(s->pool);
     o->n_blocks_used = o->n_blocks - o->n_blocks_free;
@@ -362,6 +385,18 @@ static void check_running(const struct qr_sched *s, const struct qr_sched_req *r
     }
 }
 
+// S4: who was preempted is resumed before whoever is served later begins; without classes and keys nobody is
+// ever passed over. (The queue checks how often.)
+static void check_waiting(const struct qr_sched *s)
+{
+    const struct qr_queue *w = &s->waiting;
+    const struct qr_sched_req *last = s->n_running > 0 ? s->running[s->n_running - 1] : NULL;
+    for (const struct qr_sched_req *r = qr_queue_each(w, NULL); r && last; r = qr_queue_each(w, r)) {
+        QR_ASSERT(!r->turn || r->aged || !qr_sched_before(r, last)); // who aged did so while it waited
+        QR_ASSERT(w->policy->takes_priority || w->policy->by_key || last->order < r->order);
+    }
+}
+
 void qr_sched_check(const struct qr_sched *s)
 {
     qr_kv_pool_check(s->pool);
@@ -369,12 +404,9 @@ void qr_sched_check(const struct qr_sched *s)
     qr_queue_check(&s->waiting);
     sched_check_saved(s);
     int32_t n_live = 0, n_tokens = 0;
-    const struct qr_sched_req *head = s->waiting.head;
+    check_waiting(s);
     for (int32_t i = 0; i < s->n_running; i++) {
         check_running(s, s->running[i]);
-        // S4: nobody is passed over but by a higher priority.
-        QR_ASSERT(!head || head->req->priority != s->running[i]->req->priority ||
-                  qr_sched_before(s->running[i], head));
         QR_ASSERT(i == 0 || qr_sched_before(s->running[i - 1], s->running[i]));
         n_live += s->running[i]->n_live;
     }
@@ -397,7 +429,8 @@ static void dump_req(const struct qr_sched_req *r, const char *where, FILE *f)
 void qr_sched_dump(const struct qr_sched *s, FILE *f)
 {
     for (int32_t i = 0; i < s->n_running; i++) dump_req(s->running[i], "running", f);
-    for (const struct qr_sched_req *r = s->waiting.head; r; r = r->next) dump_req(r, "waiting", f);
+    for (const struct qr_sched_req *r = qr_queue_each(&s->waiting, NULL); r; r = qr_queue_each(&s->waiting, r))
+        dump_req(r, "waiting", f);
     qr_kv_tables_dump(s->tables, f);
     qr_kv_pool_dump(s->pool, f);
 }

@@ -90,6 +90,9 @@ void qr_sched_append(struct qr_sched_req *r, struct qr_seq *q, int32_t token);
 // caller closes it if it had opened it. The request leaves its queue with its last sequence.
 int32_t qr_sched_end(struct qr_sched *s, struct qr_sched_req *r, int32_t choice);
 
+// A waiting request that never ran and whose deadline has come; NULL: none. The caller ends it and asks again.
+struct qr_sched_req *qr_sched_expired(struct qr_sched *s, uint64_t now_ns);
+
 // Fills what the scheduler knows of a snapshot: gauges and block counters.
 void qr_sched_snapshot(const struct qr_sched *s, struct qr_snapshot *out);
 // Fills a picture as far as its arrays reach: running sequences in serving order, then waiting ones.

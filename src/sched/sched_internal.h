@@ -15,9 +15,11 @@
 // Prompt rows are computed in tiles of 16, so a chunk of another size wastes the rest of its last tile.
 #define SCHED_CHUNK 16
 
-struct sched_turn { // where the round of generating sequences stands
-    int32_t priority, choice;
-    uint64_t order;
+#define SCHED_YIELDS_MAX 4
+
+struct sched_turn { // where the round of generating sequences stands: the last one that had its turn
+    struct qr_sched_req at; // its place in the order only: by now it may be gone
+    int32_t choice;
 };
 
 struct sched_pick { // a sequence that could generate in this step
@@ -27,6 +29,7 @@ struct sched_pick { // a sequence that could generate in this step
 
 struct sched_counts { // only grow
     uint64_t n_prompt_tokens, n_recomputed_tokens, n_preemptions, n_preempted_tokens;
+    uint64_t n_yields; // preemptions for a better class
     uint64_t n_steps, n_step_tokens, n_step_seqs, waste_slots, waste_of_slots;
     struct qr_kv_slots kv; // sums over steps
     uint64_t n_steps_of[QR_STEP_SIZES]; // by the step's tokens, as in the snapshot
@@ -42,7 +45,8 @@ struct qr_sched {
     int32_t n_running;             // requests
     int32_t n_running_seqs;        // slots in use
     int32_t *free_slots;           // (max_num_seqs) a stack, lowest on top at the start
-    uint64_t last_order;
+    uint64_t last_order, last_turn;
+    uint64_t latest_admitted; // in this plan: the latest arrival of them, 0: none
     struct sched_turn turn;
     int32_t n_steps_without_prompt; // while one could have used it
     uint64_t i_step;
@@ -121,6 +125,12 @@ void sched_end_saved(struct qr_sched *s, struct qr_sched_req *r, struct qr_seq *
 // The moves ordered so far were made.
 void sched_settle(struct qr_sched *s);
 void sched_check_saved(const struct qr_sched *s);
+
+// ==== yield.c ====
+
+// Where the policy says so, preempts one running request of a later class for a waiting one that finds no room,
+// if it would find room in the end.
+void sched_make_way(struct qr_sched *s);
 
 // ==== plan.c ====
 

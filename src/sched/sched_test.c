@@ -290,20 +290,6 @@ QR_TEST(sched_the_latest_waits_for_a_block_rather_than_give_up_its_own)
     close_rig(&r);
 }
 
-QR_TEST(sched_priority_beats_arrival_in_admission_and_preemption)
-{
-    struct rig r;
-    open_rig(&r, 4, 512, 10);
-    struct qr_sched_req *low = add(&r, 64, 60, 1, 1), *high = add(&r, 64, 60, 1, 0);
-    step(&r, 512);
-    assert_string_equal(rows(r.batch), "0:0+64 1:0+64"); // slot 0 went to the later one
-    assert_int_equal(high->seqs[0].slot, 0);
-    for (int i = 0; i < 17; i++) step(&r, 512);
-    assert_int_equal(low->state, QR_SCHED_WAITING);
-    assert_int_equal(high->seqs[0].n_computed, 81);
-    close_rig(&r);
-}
-
 QR_TEST(sched_choices_share_the_prompt_and_copy_its_last_block)
 {
     struct rig r;

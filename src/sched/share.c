@@ -8,9 +8,8 @@ bool sched_generates(const struct qr_sched_req *r, const struct qr_seq *q)
 
 static bool has_turn_before(const struct sched_turn *t, const struct sched_pick *p)
 {
-    if (t->priority != p->r->req->priority) return t->priority < p->r->req->priority;
-    if (t->order != p->r->order) return t->order < p->r->order;
-    return t->choice < p->seq->choice;
+    if (t->at.turn == p->r->turn) return t->choice < p->seq->choice;
+    return qr_sched_before(&t->at, p->r);
 }
 
 // One token for every generating sequence; when they are more than cap, the next cap of the round.
@@ -28,7 +27,12 @@ int32_t sched_share_generating(struct qr_sched *s, int32_t cap)
     for (int32_t i = 0; i < cap; i++) s->picks[(start + i) % n].seq->n_granted = 1;
     if (cap > 0) {
         const struct sched_pick *last = &s->picks[(start + cap - 1) % n];
-        s->turn = (struct sched_turn){last->r->req->priority, last->seq->choice, last->r->order};
+        s->turn.choice = last->seq->choice;
+        s->turn.at = (struct qr_sched_req){.aged = last->r->aged,
+                                           .class = last->r->class,
+                                           .turn = last->r->turn,
+                                           .rank = last->r->rank,
+                                           .order = last->r->order};
     }
     return cap;
 }

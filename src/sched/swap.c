@@ -109,7 +109,7 @@ void sched_settle(struct qr_sched *s)
 void sched_check_saved(const struct qr_sched *s)
 {
     uint64_t n_entries[QR_TIERS] = {0};
-    for (const struct qr_sched_req *r = s->waiting.head; r; r = r->next)
+    for (const struct qr_sched_req *r = qr_queue_each(&s->waiting, NULL); r; r = qr_queue_each(&s->waiting, r))
         for (int32_t i = 0; i < r->req->n_choices; i++) {
             const struct qr_seq *q = &r->seqs[i];
             QR_ASSERT(q->slot < 0 && q->n_saved == blocks_of(s, q)); // nothing computed, or all of it saved

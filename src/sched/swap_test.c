@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/test.h"
+#include "sched/policy.h"
 
 struct rig {
     struct qr_sched *s;
@@ -21,6 +22,7 @@ static void open_rig(struct rig *r, uint32_t n_blocks, uint32_t n_ram)
                                      .max_model_len = 1024,
                                      .block_size = 16,
                                      .n_blocks = n_blocks,
+                                     .policy = qr_policy_find("priority"),
                                      .n_slots = {[QR_TIER_RAM] = n_ram},
                                      .preempt_costs = {.token_ns = 100, .block_ns = {[QR_TIER_RAM] = 200}}};
     assert_int_equal(qr_sched_new(&r->conf, &r->s), QR_OK);
@@ -224,7 +226,7 @@ QR_TEST(swap_of_a_half_computed_prompt_goes_to_the_next_leader)
     struct rig r;
     open_rig_at(&r, 64, 2);
     struct qr_sched_req *b = add(&r, 900, 2);
-    b->req->priority = 1;
+    b->class = 1; // worse than who comes next
     step(&r);
     struct qr_sched_req *first = add(&r, 500, 1);
     step(&r);

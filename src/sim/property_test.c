@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/test.h"
+#include "sched/policy.h"
 #include "sim/rig_internal.h"
 
 #define REQS_MAX 96
@@ -18,7 +19,7 @@ struct choice_seen {
     int32_t n_tokens, n_scores;
     int32_t *tokens;
     enum qr_finish finish;
-    bool finished, aborted, quiet;
+    bool finished, aborted, quiet, expired;
 };
 
 struct tracked {
@@ -30,6 +31,7 @@ struct tracked {
 
 struct world {
     uint64_t seed, draws;
+    uint64_t n_expired;
     struct rig rig;
     bool faults, layouts; // layouts: any layout and batching, not only paged and continuous
     int32_t n_reqs, n_steps;
@@ -79,6 +81,7 @@ static struct rig_conf draw_conf(struct world *w)
                          .budget = budgets[draw(w, 0, 9)],
                          .max_model_len = draw(w, 60, 400),
                          .outbox = 8192};
+    c.policy = qr_policy_at((size_t)draw(w, 0, 2));
     // From a pool that one request fills to one where four fit.
     int32_t per_seq = (c.max_model_len + c.block_size - 1) / c.block_size;
     c.n_blocks = (uint32_t)draw(w, per_seq, 4 * per_seq);
@@ -106,6 +109,9 @@ static void submit(struct world *w)
     struct qr_req *q = &t->q.req;
     q->n_choices = draw(w, 0, 2) == 0 ? draw(w, 1, 4) : 1;
     q->priority = draw(w, 0, 9) == 0 ? draw(w, -2, 2) : 0;
+    if (w->seed % 5 < 2) q->priority = draw(w, -3, 3);
+    q->fair_key = (uint64_t)draw(w, 0, 3);
+    if (draw(w, 0, 7) == 0) q->deadline_ns = w->rig.clock.face.now_ns(&w->rig.clock.face) + (uint64_t)draw(w, 0, 200) * 1000000 + 1;
     t->q.eos[0] = draw(w, 0, c->n_vocab - 1);
     t->q.stop[0] = draw(w, 0, c->n_vocab - 1);
     q->sampling.eos = t->q.eos, q->sampling.n_eos = (size_t)draw(w, 0, 1);
@@ -157,6 +163,11 @@ static void take(struct world *w, const struct qr_event *ev)
     } else {
         s->finished = true;
         s->finish = ev->finish;
+        // Only what was never begun comes too late, and nothing was sent of it.
+        s->expired = ev->finish == QR_FINISH_ERROR && ev->status == QR_AGAIN;
+        EXPECT(!s->expired || (t->q.req.deadline_ns && ev->scheduled_ns == 0 && s->n_tokens == 0));
+        EXPECT(!s->expired || ev->now_ns >= t->q.req.deadline_ns);
+        w->n_expired += s->expired;
     }
 }
 
@@ -193,7 +204,7 @@ static void judge(struct world *w, const struct tracked *t)
                 EXPECT(t->seen[0].n_scores == t->q.req.n_prompt - 1);
         }
         EXPECT(s->finish != QR_FINISH_ABORT || s->aborted);
-        EXPECT(s->finish != QR_FINISH_ERROR || w->faults);
+        EXPECT(s->finish != QR_FINISH_ERROR || w->faults || s->expired);
         sim_rig_text_fini(&right);
     }
 }
@@ -250,6 +261,7 @@ static void run_seeds(uint64_t from, uint64_t to, int32_t n_ops, bool layouts)
     void (*before)(int) = signal(SIGABRT, on_abort);
     qr_log_set_level((enum qr_log_level) - 1); // faults are reported as errors, and here are many
     uint64_t n_steps = 0, n_preemptions = 0, n_swaps = 0, n_recomputed = 0, n_generated = 0, n_errors = 0;
+    uint64_t n_expired = 0, n_yields = 0;
     size_t live =
         qr_mem_live_bytes(QR_MEM_REQ) + qr_mem_live_bytes(QR_MEM_SCHED) + qr_mem_live_bytes(QR_MEM_EXEC);
     for (uint64_t seed = from; seed < to; seed++) {
@@ -259,7 +271,9 @@ static void run_seeds(uint64_t from, uint64_t to, int32_t n_ops, bool layouts)
         n_swaps += w.end.n_swaps;
         n_recomputed += w.end.n_recomputed_tokens;
         n_generated += w.end.n_generated_tokens;
-        n_errors += w.end.n_finished_error;
+        n_errors += w.end.n_finished_error - w.n_expired;
+        n_expired += w.n_expired;
+        n_yields += w.end.n_yields;
         if (seed % 8 == 0) EXPECT(run_world(&w, seed, n_ops, false) == hash); // S5
     }
     EXPECT(qr_mem_live_bytes(QR_MEM_REQ) + qr_mem_live_bytes(QR_MEM_SCHED) + qr_mem_live_bytes(QR_MEM_EXEC) ==
@@ -270,6 +284,7 @@ static void run_seeds(uint64_t from, uint64_t to, int32_t n_ops, bool layouts)
            (unsigned long long)n_preemptions, (unsigned long long)n_swaps, (unsigned long long)n_recomputed,
            (unsigned long long)n_errors);
     if (!one) EXPECT(n_preemptions > (layouts ? 0 : 20) && n_swaps > (layouts ? 0 : 20) && n_errors > 5); // these states are reached
+    if (!one) EXPECT(n_expired > 5 && n_yields > (layouts ? 0 : 5));
     qr_log_set_level(QR_LOG_INFO);
     signal(SIGABRT, before);
 }

@@ -23,6 +23,10 @@ struct rig_conf {
     uint32_t n_ram; // blocks of swap space
     enum qr_preempt_mode preempt_mode;
     uint64_t preempt_every, preempt_at;
+    const struct qr_policy *policy;
+    int32_t max_queued_reqs;
+    int64_t max_queued_tokens;
+    uint64_t queue_timeout_ns;
     bool wall; // the wall clock, for tests with threads: a virtual one belongs to one thread
 };
 

@@ -100,6 +100,10 @@ void sim_rig_open(struct rig *r, const struct rig_conf *conf)
                                 .preempt_mode = conf->preempt_mode,
                                 .preempt_every = conf->preempt_every,
                                 .preempt_at = conf->preempt_at,
+                                .policy = conf->policy,
+                                .max_queued_reqs = conf->max_queued_reqs,
+                                .max_queued_tokens = conf->max_queued_tokens,
+                                .queue_timeout_ns = conf->queue_timeout_ns,
                                 .check_every_step = true};
     assert_int_equal(qr_engine_new(&ec, &r->spy.face, &r->engine, NULL), QR_OK);
 }

@@ -102,16 +102,16 @@ class Server:
         assert r.headers["content-type"].startswith("text/event-stream")
         return sse(r.body)
 
-    def metrics(self):
+    def metrics(self, headers=None):
         out = {}
-        for line in self.get("/metrics").text.splitlines():
+        for line in self.get("/metrics", headers=headers).text.splitlines():
             if line and not line.startswith("#"):
                 name, value = line.rsplit(" ", 1)
                 out[name] = float(value)
         return out
 
-    def metric(self, name, label=""):
-        found = [v for k, v in self.metrics().items() if k.split("{")[0] == name and label in k]
+    def metric(self, name, label="", headers=None):
+        found = [v for k, v in self.metrics(headers).items() if k.split("{")[0] == name and label in k]
         assert len(found) == 1, (name, label, found)
         return found[0]
 
