@@ -10,8 +10,8 @@ static bool drain_requests(struct qr_engine *e)
     struct engine_req *er;
     bool any = false;
     while (qr_ring_pop(e->inbox, &er)) {
-        if (!er) continue; // a wake to stop
         any = true;
+        if (!er) continue; // a wake to stop: something was done, so the loop looks at `stop` before it sleeps
         e->counts.n_requests++;
         qr_sched_add(e->sched, er->r);
         if (er->early) engine_finish_all(e, er, er->early, QR_FINISH_ABORT, NULL);
