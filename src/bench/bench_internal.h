@@ -4,6 +4,8 @@
 #ifndef QR_BENCH_BENCH_INTERNAL_H
 #define QR_BENCH_BENCH_INTERNAL_H
 
+#include "base/buf.h"
+#include "base/json.h"
 #include "bench/bench.h"
 
 #define QR_BENCH(name, model, args, summary)                                                                  \
@@ -11,5 +13,10 @@
     extern const char bench_##name##_help[];
 #include "bench/bench.def"
 #undef QR_BENCH
+
+// Common members of every JSON result: version, date (UTC), processor.
+void bench_put_origin(struct qr_json_writer *w);
+// Writes a result to the file of --json, if one was given.
+enum qr_status bench_save(const struct bench_args *a, const struct qr_buf *json, struct qr_error *err) QR_MUST_CHECK;
 
 #endif
