@@ -194,20 +194,14 @@ static void run_seq(struct exec_sim *e, const struct qr_batch *b, int32_t i)
     add_row(e, i, to - 1, past, s->ids[to], p->n_logprobs, false);
 }
 
-static uint64_t cost_of(const struct exec_sim *e, const struct qr_batch *b)
+static void price(struct exec_sim *e, const struct qr_batch *b, struct qr_exec_result *r)
 {
-    const struct qr_sim_costs *c = &e->conf.costs;
-    uint64_t rows = 0, prompt_rows = 0, context = 0;
-    for (int32_t i = 0; i < b->n_seqs; i++) {
-        const struct qr_batch_seq *q = &qr_batch_seqs(b)[i];
-        int32_t prompt_to = q->pos0 + q->n_tokens < q->n_prompt ? q->pos0 + q->n_tokens : q->n_prompt;
-        int32_t in_prompt = prompt_to > q->pos0 ? prompt_to - q->pos0 : 0;
-        prompt_rows += (uint64_t)(in_prompt + 15) / 16 * 16;
-        rows += (uint64_t)(q->n_tokens - in_prompt);
-        context += (uint64_t)(q->pos0 + q->n_tokens);
-    }
-    return c->fixed_ns + rows * c->row_ns + (prompt_rows ? c->prompt_fixed_ns : 0) +
-           prompt_rows * c->prompt_row_ns + context * c->context_ps / 1000;
+    struct qr_sim_load load;
+    struct qr_sim_cost table = {.kind = QR_SIM_TABLE, .table = e->conf.costs};
+    struct qr_sim_cost *c = e->conf.cost ? e->conf.cost : &table;
+    qr_sim_load_of(b, &load);
+    r->copy_ns = qr_sim_copy_ns(c, &load);
+    r->elapsed_ns = r->copy_ns + qr_sim_cost_ns(c, &load);
 }
 
 static enum qr_status sim_submit(struct qr_exec *x, const struct qr_batch *b, qr_ticket *out)
@@ -222,9 +216,8 @@ static enum qr_status sim_submit(struct qr_exec *x, const struct qr_batch *b, qr
                          (size_t)q->n_tokens * sizeof(int32_t)) == 0);
     }
     if (e->conf.shadow) shadow_step(e, b);
-    uint64_t copy_ns = (uint64_t)b->n_copies * e->conf.costs.copy_ns;
-    e->result = (struct qr_exec_result){
-        .elapsed_ns = copy_ns + cost_of(e, b), .copy_ns = copy_ns, .rows = e->rows, .tops = e->tops};
+    e->result = (struct qr_exec_result){.rows = e->rows, .tops = e->tops};
+    price(e, b, &e->result);
     for (int32_t i = 0; i < b->n_seqs; i++) run_seq(e, b, i);
     *out = ++e->last;
     return QR_OK;

@@ -11,13 +11,7 @@
 
 #include "base/clock.h"
 #include "core/exec.h"
-
-// cost = fixed + generated rows + prompt fixed + prompt rows rounded up to 16 + context read (DESIGN 4),
-// nanoseconds.
-struct qr_sim_costs {
-    uint64_t fixed_ns, row_ns, prompt_fixed_ns, prompt_row_ns, context_ps;
-    uint64_t copy_ns; // a block from tier to tier
-};
+#include "sim/cost.h"
 
 struct qr_exec_sim_conf {
     int32_t n_slots, n_tokens_max, block_size, n_vocab, ctx_max;
@@ -25,6 +19,7 @@ struct qr_exec_sim_conf {
     uint32_t n_ram; // blocks of the RAM tier
     struct qr_clock *clock; // advanced by each step's cost when it is virtual
     struct qr_sim_costs costs;
+    struct qr_sim_cost *cost; // instead of costs, when not NULL; outlives the executor
     bool shadow; // check every block read against what was written there
 };
 enum qr_status qr_exec_sim_new(const struct qr_exec_sim_conf *conf, struct qr_exec **out,

@@ -1,0 +1,88 @@
+#define _GNU_SOURCE
+#include "sim/lines.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+#define LINE_BYTES_MAX ((size_t)64 << 20)
+
+// A child that unpacks fd into a pipe; its reading end, or -1.
+static int unpack(int fd, pid_t *child)
+{
+    int ends[2];
+    char *argv[] = {"gzip", "-dc", NULL};
+    posix_spawn_file_actions_t fa;
+    if (pipe2(ends, O_CLOEXEC) != 0) return -1;
+    posix_spawn_file_actions_init(&fa);
+    posix_spawn_file_actions_adddup2(&fa, fd, STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&fa, ends[1], STDOUT_FILENO);
+    posix_spawn_file_actions_addopen(&fa, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+    int rc = posix_spawnp(child, "gzip", &fa, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&fa);
+    close(ends[1]);
+    if (rc == 0) return ends[0];
+    close(ends[0]);
+    *child = 0;
+    return -1;
+}
+
+enum qr_status qr_lines_open(const char *path, struct qr_lines *out, struct qr_error *err)
+{
+    struct qr_lines l = {.path = path};
+    size_t n = strlen(path);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return qr_fail(err, QR_ENOTFOUND, "%.180s: %s", path, strerror(errno));
+    if (n > 3 && strcmp(path + n - 3, ".gz") == 0) {
+        int pipe_end = unpack(fd, &l.child);
+        close(fd);
+        fd = pipe_end;
+        if (fd < 0) return qr_fail(err, QR_EIO, "%.180s: cannot run gzip to unpack it", path);
+    }
+    l.f = fdopen(fd, "r");
+    if (!l.f) {
+        close(fd);
+        qr_lines_close(&l);
+        return qr_fail(err, QR_ENOMEM, "no memory to read %.180s", path);
+    }
+    *out = l;
+    return QR_OK;
+}
+
+static enum qr_status end_of(struct qr_lines *l, struct qr_error *err)
+{
+    int status = 0;
+    if (ferror(l->f)) return qr_fail(err, QR_EIO, "%.150s:%ld: reading failed", l->path, l->n + 1);
+    if (l->child && waitpid(l->child, &status, 0) == l->child) {
+        l->child = 0;
+        if (status != 0) return qr_fail(err, QR_EFORMAT, "%.180s: expected a gzip file; gzip cannot unpack it", l->path);
+    }
+    return QR_AGAIN;
+}
+
+enum qr_status qr_lines_next(struct qr_lines *l, struct qr_error *err)
+{
+    ssize_t n = getline(&l->line, &l->cap, l->f);
+    if (n < 0) return end_of(l, err);
+    l->n++;
+    if ((size_t)n > LINE_BYTES_MAX || memchr(l->line, 0, (size_t)n))
+        return qr_fail(err, QR_EFORMAT, "%.150s:%ld: expected a line of text", l->path, l->n);
+    while (n > 0 && (l->line[n - 1] == '\n' || l->line[n - 1] == '\r')) n--;
+    l->line[n] = 0;
+    l->len = (size_t)n;
+    return QR_OK;
+}
+
+void qr_lines_close(struct qr_lines *l)
+{
+    if (l->f) fclose(l->f);
+    if (l->child) waitpid(l->child, NULL, 0); // it ends: nobody reads its pipe
+    free(l->line);
+    *l = (struct qr_lines){0};
+}

@@ -1,0 +1,27 @@
+/* Lines of a text file, one after the other; a file that ends in .gz goes through gzip.
+ *
+ * Owns: the open file, its child process, the line's buffer. Refuses to know: what stands in a line.
+ * Threads: one. Lifetime: open to close. */
+#ifndef QR_SIM_LINES_H
+#define QR_SIM_LINES_H
+
+#include <stdio.h>
+#include <sys/types.h>
+
+#include "base/status.h"
+
+struct qr_lines {
+    const char *path; // borrowed
+    FILE *f;
+    pid_t child; // 0: none
+    char *line;  // the last one read, without its end
+    size_t cap, len;
+    long n; // its number, from 1
+};
+
+enum qr_status qr_lines_open(const char *path, struct qr_lines *out, struct qr_error *err) QR_MUST_CHECK;
+// QR_OK: the next line is in l->line; QR_AGAIN: there is none; QR_EIO, QR_EFORMAT (a NUL byte) with *err.
+enum qr_status qr_lines_next(struct qr_lines *l, struct qr_error *err) QR_MUST_CHECK;
+void qr_lines_close(struct qr_lines *l);
+
+#endif

@@ -1,0 +1,216 @@
+#include "sim/model.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/json.h"
+
+static const struct qr_sim_model models[] = {
+#define QR_SIM_MODEL(name, layers, hidden, heads, kv, dim, ffn, matrices, vocab, positions, tied, ctx, bits)          \
+    {name, layers, hidden, heads, kv, dim, ffn, matrices, vocab, positions, tied, ctx, bits},
+#include "sim/models.def"
+#undef QR_SIM_MODEL
+};
+static const struct qr_sim_hardware machines[] = {
+#define QR_SIM_HARDWARE(name, gib, gbs, tflops, pcie, link, link_us, layer_us, step_us, compute, memory)              \
+    {name, gib, gbs, tflops, pcie, link, link_us, layer_us, step_us, compute, memory},
+#include "sim/hardware.def"
+#undef QR_SIM_HARDWARE
+};
+enum { N_MODELS = sizeof models / sizeof models[0], N_MACHINES = sizeof machines / sizeof machines[0] };
+
+#define CONFIG_BYTES_MAX (1u << 20) // a config.json has a few kB
+
+static enum qr_status read_config(const char *path, FILE *f, struct qr_sim_model *out, struct qr_error *err)
+{
+    struct qr_buf b = {0};
+    char part[4096];
+    for (size_t n; b.len <= CONFIG_BYTES_MAX && (n = fread(part, 1, sizeof part, f)) > 0;) qr_buf_add(&b, part, n);
+    enum qr_status st;
+    if (ferror(f))
+        st = qr_fail(err, QR_EIO, "%.150s: cannot be read", path);
+    else if (b.failed)
+        st = qr_fail(err, QR_ENOMEM, "no memory for %.150s", path);
+    else if (b.len > CONFIG_BYTES_MAX)
+        st = qr_fail(err, QR_ETOOBIG, "%.150s: expected a config.json of at most 1 MiB", path);
+    else
+        st = qr_sim_model_parse(b.data ? b.data : "", b.len, out, err);
+    if (st == QR_EFORMAT || st == QR_ENOTSUP) {
+        char why[256];
+        snprintf(why, sizeof why, "%s", err ? err->msg : "");
+        (void)qr_fail(err, st, "%.100s: %.140s", path, why);
+    }
+    qr_buf_fini(&b);
+    snprintf(out->name, sizeof out->name, "%.60s", path);
+    return st;
+}
+
+enum qr_status qr_sim_model_find(const char *name, struct qr_sim_model *out, struct qr_error *err)
+{
+    struct qr_buf list = {0};
+    for (int i = 0; i < N_MODELS; i++)
+        if (strcmp(models[i].name, name) == 0) {
+            *out = models[i];
+            return QR_OK;
+        }
+    size_t n = strlen(name);
+    bool is_path = strchr(name, '/') || (n > 5 && strcmp(name + n - 5, ".json") == 0);
+    FILE *f = is_path ? fopen(name, "r") : NULL;
+    if (f) {
+        enum qr_status st = read_config(name, f, out, err);
+        fclose(f);
+        return st;
+    }
+    for (int i = 0; i < N_MODELS; i++) qr_buf_printf(&list, "%s%s", i ? ", " : "", models[i].name);
+    enum qr_status st = qr_fail(err, QR_ENOTFOUND, "no model \"%.60s\": expected a config.json that can be read, or %s",
+                                name, list.data ? list.data : "");
+    qr_buf_fini(&list);
+    return st;
+}
+
+// A positive integer under one of two names; `otherwise` when it is absent, -1: it must be there.
+static enum qr_status get(qr_json *o, const char *key, const char *alias, int32_t otherwise, int32_t *out,
+                          struct qr_error *err)
+{
+    qr_json *v = qr_json_get(o, key);
+    if (!v && alias) v = qr_json_get(o, alias);
+    int64_t n = 0;
+    if ((!v || qr_json_type(v) == QR_JSON_NULL) && otherwise >= 0) {
+        *out = otherwise;
+        return QR_OK;
+    }
+    if (!v) return qr_fail(err, QR_EFORMAT, "%s is missing: expected a whole number", key);
+    if (!qr_json_int64(v, &n) || n < 1 || n > 1 << 24)
+        return qr_fail(err, QR_EFORMAT, "%s: expected a whole number from 1 to %d, got %s", key, 1 << 24,
+                       qr_json_type_name(qr_json_type(v)));
+    *out = (int32_t)n;
+    return QR_OK;
+}
+
+static enum qr_status get_bits(qr_json *o, double *bits, struct qr_error *err)
+{
+    qr_json *q = qr_json_get(o, "quantization_config");
+    int64_t b = 16, group = 128;
+    *bits = 16;
+    if (!q || qr_json_type(q) == QR_JSON_NULL) return QR_OK;
+    qr_json *v = qr_json_get(q, "bits") ? qr_json_get(q, "bits") : qr_json_get(q, "w_bit");
+    if (!v || !qr_json_int64(v, &b) || b < 2 || b > 16)
+        return qr_fail(err, QR_ENOTSUP, "quantization_config: expected \"bits\" from 2 to 16 (AWQ, GPTQ)");
+    if (qr_json_get(q, "group_size") && (!qr_json_int64(qr_json_get(q, "group_size"), &group) || group < 1)) group = 128;
+    *bits = (double)b + (16.0 + (double)b) / (double)group;
+    return QR_OK;
+}
+
+static enum qr_status parse_object(qr_json *o, struct qr_sim_model *m, struct qr_error *err)
+{
+    if (qr_json_type(o) != QR_JSON_OBJ)
+        return qr_fail(err, QR_EFORMAT, "expected an object, got %s", qr_json_type_name(qr_json_type(o)));
+    if (qr_json_get(o, "num_local_experts") || qr_json_get(o, "n_routed_experts"))
+        return qr_fail(err, QR_ENOTSUP, "mixtures of experts are not modelled");
+    qr_json *text = qr_json_get(o, "text_config"); // models that also see keep the language model's sizes here
+    if (text) o = text;
+    const char *type = qr_json_str(qr_json_get(o, "model_type"), NULL);
+    enum qr_status st = get(o, "num_hidden_layers", "n_layer", -1, &m->n_layers, err);
+    if (st == QR_OK) st = get(o, "hidden_size", "n_embd", -1, &m->hidden, err);
+    if (st == QR_OK) st = get(o, "num_attention_heads", "n_head", -1, &m->n_heads, err);
+    if (st == QR_OK) st = get(o, "num_key_value_heads", NULL, m->n_heads, &m->n_kv_heads, err);
+    if (st == QR_OK) st = get(o, "head_dim", NULL, m->hidden / (m->n_heads ? m->n_heads : 1), &m->head_dim, err);
+    if (st == QR_OK) st = get(o, "intermediate_size", "ffn_dim", 4 * m->hidden, &m->ffn, err);
+    if (st == QR_OK) st = get(o, "vocab_size", NULL, -1, &m->n_vocab, err);
+    if (st == QR_OK) st = get(o, "max_position_embeddings", "n_positions", 2048, &m->ctx_max, err);
+    if (st == QR_OK) st = get_bits(o, &m->bits, err);
+    if (st != QR_OK) return st;
+    bool opt = type && strcmp(type, "opt") == 0, gpt2 = type && strcmp(type, "gpt2") == 0;
+    m->n_ffn_matrices = opt || gpt2 ? 2 : 3;
+    m->n_positions = opt ? m->ctx_max + 2 : gpt2 ? m->ctx_max : 0;
+    m->tied = qr_json_bool(qr_json_get(o, "tie_word_embeddings"), opt || gpt2);
+    if (m->n_heads % m->n_kv_heads)
+        return qr_fail(err, QR_EFORMAT, "num_key_value_heads %d does not divide num_attention_heads %d", m->n_kv_heads,
+                       m->n_heads);
+    return QR_OK;
+}
+
+enum qr_status qr_sim_model_parse(const char *json, size_t bytes, struct qr_sim_model *out, struct qr_error *err)
+{
+    struct qr_json_doc *doc = NULL;
+    struct qr_sim_model m = {0};
+    enum qr_status st = qr_json_parse(json, bytes, QR_JSON_DEPTH_MAX, &doc, err);
+    if (st != QR_OK) return st;
+    st = parse_object(qr_json_root(doc), &m, err);
+    qr_json_free(&doc);
+    if (st == QR_OK) *out = m;
+    return st;
+}
+
+int64_t qr_sim_layer_weights(const struct qr_sim_model *m)
+{
+    int64_t h = m->hidden, q = (int64_t)m->n_heads * m->head_dim, kv = (int64_t)m->n_kv_heads * m->head_dim;
+    return 2 * h * q + 2 * h * kv + (int64_t)m->n_ffn_matrices * h * m->ffn;
+}
+
+// Vectors of a layer: two norms, and with the two-matrix layer of OPT biases everywhere.
+static int64_t layer_vectors(const struct qr_sim_model *m)
+{
+    int64_t h = m->hidden;
+    return m->n_ffn_matrices == 2 ? 4 * h + 4 * h + m->ffn + h : 2 * h;
+}
+
+static int64_t table_weights(const struct qr_sim_model *m)
+{
+    int64_t embedding = (int64_t)m->n_vocab * m->hidden;
+    return embedding * (m->tied ? 1 : 2) + (int64_t)m->n_positions * m->hidden;
+}
+
+int64_t qr_sim_params(const struct qr_sim_model *m)
+{
+    return m->n_layers * (qr_sim_layer_weights(m) + layer_vectors(m)) + table_weights(m) + 2 * m->hidden;
+}
+
+double qr_sim_layer_bytes(const struct qr_sim_model *m)
+{
+    return (double)qr_sim_layer_weights(m) * m->bits / 8;
+}
+
+double qr_sim_weight_bytes(const struct qr_sim_model *m)
+{
+    double other = (double)(m->n_layers * layer_vectors(m) + table_weights(m) + 2 * m->hidden);
+    return m->n_layers * qr_sim_layer_bytes(m) + 2 * other;
+}
+
+double qr_sim_kv_bytes(const struct qr_sim_model *m)
+{
+    return 2.0 * m->n_layers * m->n_kv_heads * m->head_dim * 2;
+}
+
+enum qr_status qr_sim_hardware_find(const char *name, struct qr_sim_hardware *out, struct qr_error *err)
+{
+    struct qr_buf list = {0};
+    for (int i = 0; i < N_MACHINES; i++)
+        if (strcmp(machines[i].name, name) == 0) {
+            *out = machines[i];
+            return QR_OK;
+        }
+    for (int i = 0; i < N_MACHINES; i++) qr_buf_printf(&list, "%s%s", i ? ", " : "", machines[i].name);
+    enum qr_status st = qr_fail(err, QR_ENOTFOUND, "--hardware: expected one of %s, got \"%.40s\"",
+                                list.data ? list.data : "", name);
+    qr_buf_fini(&list);
+    return st;
+}
+
+enum qr_status qr_sim_memory(const struct qr_sim_model *m, const struct qr_sim_hardware *h, int32_t n_devices,
+                             double share, int32_t n_tokens, struct qr_sim_memory *out, struct qr_error *err)
+{
+    struct qr_sim_memory o = {.total = h->memory_gib * 0x1p30 * n_devices, .weights = qr_sim_weight_bytes(m)};
+    // The widest moment of a layer: its input, its residual and the feed-forward's hidden values, in 16 bits.
+    o.activations = (double)n_tokens * (2.0 * m->hidden + m->ffn) * 2;
+    o.kv = o.total * share - o.weights - o.activations;
+    o.n_slots = o.kv > 0 ? (int64_t)(o.kv / qr_sim_kv_bytes(m)) : 0;
+    if (o.n_slots < 1)
+        return qr_fail(err, QR_ETOOBIG,
+                       "%s does not fit: %d x %s have %.1f GB, of which %.2f may be used; weights take %.1f GB, "
+                       "activations %.1f GB: nothing is left for KV",
+                       m->name, n_devices, h->name, o.total * 1e-9, share, o.weights * 1e-9, o.activations * 1e-9);
+    *out = o;
+    return QR_OK;
+}
