@@ -177,14 +177,19 @@ static enum qr_status from_env(struct qr_conf *c, int verb, struct qr_error *err
     return QR_OK;
 }
 
-static int find_flag(const char *name, size_t n)
+// Two verbs may use a word differently: the verb's own option comes before another's.
+static int find_flag(int verb, const char *name, size_t n)
 {
+    int other = -1;
     for (int i = 0; i < QR_OPT_COUNT; i++) {
         const char *names[2] = {opts[i].flag, opts[i].alias};
         for (int j = 0; j < 2; j++)
-            if (strlen(names[j]) == n && n && strncmp(names[j], name, n) == 0) return i;
+            if (strlen(names[j]) == n && n && strncmp(names[j], name, n) == 0) {
+                if (opts[i].verbs & verb) return i;
+                other = i;
+            }
     }
-    return -1;
+    return other;
 }
 
 static char *trim(char *s)
@@ -210,7 +215,7 @@ static enum qr_status file_line(struct qr_conf *c, int verb, const char *path, i
     char *name = trim(s), *value = trim(colon + 1);
     for (char *p = name; *p; p++)
         if (*p == '_') *p = '-';
-    int i = find_flag(name, strlen(name));
+    int i = find_flag(verb, name, strlen(name));
     if (i < 0) return qr_fail(err, QR_EINVAL, "%.80s:%d: no option is called \"%.40s\"", path, line_no, name);
     if (c->origin[i] > QR_FROM_FILE || !(opts[i].verbs & verb)) return QR_OK;
     return set(c, i, value, QR_FROM_FILE, err);
@@ -306,7 +311,7 @@ static const char *verb_name(int verbs)
 // The verb that has an option of exactly this name, when the one at hand does not.
 static const char *other_verb(int verb, const char *typed)
 {
-    int i = find_flag(typed, strcspn(typed, "="));
+    int i = find_flag(verb, typed, strcspn(typed, "="));
     if (i < 0 || opts[i].verbs & verb) return NULL;
     return verb_name(opts[i].verbs);
 }

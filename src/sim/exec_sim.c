@@ -48,7 +48,7 @@ static void sim_info(struct qr_exec *x, struct qr_exec_info *out)
                                  .n_groups = 1,
                                  .n_vocab = c->n_vocab,
                                  .ctx_max = c->ctx_max};
-    out->block_bytes[0] = (uint64_t)c->block_size;
+    out->block_bytes[0] = c->block_bytes ? c->block_bytes : (uint64_t)c->block_size;
 }
 
 static void slot_append(struct slot *s, int32_t id)

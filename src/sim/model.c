@@ -156,6 +156,11 @@ static int64_t layer_vectors(const struct qr_sim_model *m)
     return m->n_ffn_matrices == 2 ? 4 * h + 4 * h + m->ffn + h : 2 * h;
 }
 
+static int64_t last_norm(const struct qr_sim_model *m)
+{
+    return m->n_ffn_matrices == 2 ? 2 * m->hidden : m->hidden;
+}
+
 static int64_t table_weights(const struct qr_sim_model *m)
 {
     int64_t embedding = (int64_t)m->n_vocab * m->hidden;
@@ -164,7 +169,7 @@ static int64_t table_weights(const struct qr_sim_model *m)
 
 int64_t qr_sim_params(const struct qr_sim_model *m)
 {
-    return m->n_layers * (qr_sim_layer_weights(m) + layer_vectors(m)) + table_weights(m) + 2 * m->hidden;
+    return m->n_layers * (qr_sim_layer_weights(m) + layer_vectors(m)) + table_weights(m) + last_norm(m);
 }
 
 double qr_sim_layer_bytes(const struct qr_sim_model *m)
@@ -174,7 +179,7 @@ double qr_sim_layer_bytes(const struct qr_sim_model *m)
 
 double qr_sim_weight_bytes(const struct qr_sim_model *m)
 {
-    double other = (double)(m->n_layers * layer_vectors(m) + table_weights(m) + 2 * m->hidden);
+    double other = (double)(m->n_layers * layer_vectors(m) + table_weights(m) + last_norm(m));
     return m->n_layers * qr_sim_layer_bytes(m) + 2 * other;
 }
 

@@ -3,7 +3,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "base/json.h"
 #include "base/mem.h"
 
 static int by_value(const void *a, const void *b)
@@ -168,9 +167,8 @@ static void json_times(struct qr_json_writer *w, const char *key, const struct q
     qr_jw_obj_end(w);
 }
 
-void qr_sim_json(const struct qr_sim_summary *s, struct qr_buf *out)
+void qr_sim_json(const struct qr_sim_summary *s, struct qr_json_writer *w)
 {
-    struct qr_json_writer w;
     const struct {
         const char *key;
         uint64_t v;
@@ -187,19 +185,16 @@ void qr_sim_json(const struct qr_sim_summary *s, struct qr_buf *out)
                    {"step_tokens_mean", s->step_tokens_mean}, {"step_s_sum", (double)s->step_ns * 1e-9},
                    {"kv_used", s->kv_used}, {"kv_reserved", s->kv_reserved}, {"kv_internal", s->kv_internal},
                    {"kv_external", s->kv_external}, {"kv_fill", s->kv_fill}, {"hit_rate", s->hit_rate}};
-    qr_jw_init(&w, out);
-    qr_jw_obj(&w);
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
-        qr_jw_key(&w, counts[i].key), qr_jw_int(&w, (int64_t)counts[i].v);
+        qr_jw_key(w, counts[i].key), qr_jw_int(w, (int64_t)counts[i].v);
     for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++)
-        qr_jw_key(&w, figures[i].key), qr_jw_double(&w, figures[i].v);
-    json_times(&w, "latency_s", &s->latency);
-    json_times(&w, "normalized_s", &s->normalized);
-    json_times(&w, "queue_s", &s->queue);
-    json_times(&w, "ttft_s", &s->ttft);
-    json_times(&w, "tpot_s", &s->tpot);
-    json_times(&w, "itl_s", &s->itl);
-    qr_jw_obj_end(&w);
+        qr_jw_key(w, figures[i].key), qr_jw_double(w, figures[i].v);
+    json_times(w, "latency_s", &s->latency);
+    json_times(w, "normalized_s", &s->normalized);
+    json_times(w, "queue_s", &s->queue);
+    json_times(w, "ttft_s", &s->ttft);
+    json_times(w, "tpot_s", &s->tpot);
+    json_times(w, "itl_s", &s->itl);
 }
 
 void qr_sim_csv(const struct qr_sim_result *r, FILE *f)

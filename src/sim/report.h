@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-#include "base/buf.h"
+#include "base/json.h"
 #include "sim/run.h"
 
 // Percentiles and means of one kind of time, in seconds.
@@ -33,8 +33,8 @@ struct qr_sim_summary {
 enum qr_status qr_sim_summarize(const struct qr_sim_result *r, int32_t n_choices, struct qr_sim_summary *out) QR_MUST_CHECK;
 
 void qr_sim_print(const struct qr_sim_summary *s, FILE *f);
-// {"requests": ..., "duration_s": ..., ...}: one object, keys as in the struct, times as objects.
-void qr_sim_json(const struct qr_sim_summary *s, struct qr_buf *out);
+// "requests": ..., "duration_s": ...: members of the object that w is in, times as objects {mean, p50, p90, p99, max}.
+void qr_sim_json(const struct qr_sim_summary *s, struct qr_json_writer *w);
 // request,arrival_s,prompt_tokens,output_tokens,cached_tokens,scheduled_s,first_token_s,finish_s,preemptions
 void qr_sim_csv(const struct qr_sim_result *r, FILE *f);
 

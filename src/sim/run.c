@@ -244,6 +244,8 @@ static enum qr_status open_engine(struct sim *s, struct qr_error *err)
                                   .n_vocab = c->n_vocab,
                                   .ctx_max = c->max_model_len,
                                   .n_blocks = c->n_blocks,
+                                  .n_ram = c->n_ram,
+                                  .block_bytes = c->block_bytes,
                                   .clock = &s->clock.face,
                                   .cost = c->cost,
                                   .shadow = c->check_every == 1};
@@ -256,6 +258,7 @@ static enum qr_status open_engine(struct sim *s, struct qr_error *err)
                                 .outbox_capacity = 4 * c->max_num_seqs + 64,
                                 .clock = &s->clock.face,
                                 .check_every_step = c->check_every == 1,
+                                .preempt_mode = c->preempt_mode,
                                 .layout = c->layout,
                                 .page_blocks = c->page_blocks,
                                 .batching = c->batching};

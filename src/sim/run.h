@@ -22,6 +22,9 @@ struct qr_sim_run_conf {
     struct qr_sim_cost *cost;
     int32_t block_size, max_num_seqs, max_num_batched_tokens, max_model_len, n_vocab;
     uint32_t n_blocks;
+    uint32_t n_ram; // blocks of swap space
+    uint64_t block_bytes;
+    enum qr_preempt_mode preempt_mode;
     enum qr_kv_layout_kind layout;
     uint32_t page_blocks;
     enum qr_batching batching;

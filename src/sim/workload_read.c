@@ -220,6 +220,10 @@ static enum qr_status take_object(struct reader *r, qr_json *o)
         int64_t n;
         if (names[i].column == HASHES && qr_json_type(v) == QR_JSON_ARR) {
             st = take_json_hashes(r, v, &it);
+        } else if (names[i].column == HASHES && qr_json_type(v) == QR_JSON_STR) {
+            char *copy = qr_strdup(QR_MEM_MISC, qr_json_str(v, NULL));
+            st = copy ? take_hashes(r, copy, &it) : no_memory(r);
+            qr_free(copy);
         } else {
             if (qr_json_int64(v, &n))
                 snprintf(text, sizeof text, "%lld", (long long)n);

@@ -1,0 +1,158 @@
+/* Costs against arithmetic by hand. */
+#include "sim/cost.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/test.h"
+
+static void near(double got, double want)
+{
+    double d = got - want;
+    if (d < 0) d = -d;
+    if (d > 1e-9 * want) fail_msg("got %.12g, expected %.12g", got, want);
+}
+
+// A machine of 1 TB/s and 1 TFLOPS that reaches all of it and has no overheads.
+static struct qr_sim_roofline tiny(int32_t n_devices)
+{
+    struct qr_sim_roofline r = {.n_devices = n_devices, .block_size = 16};
+    r.model = (struct qr_sim_model){.n_layers = 2, .hidden = 64, .n_heads = 4, .n_kv_heads = 2, .head_dim = 16,
+                                    .ffn = 128, .n_ffn_matrices = 3, .n_vocab = 1000, .ctx_max = 100, .bits = 16};
+    r.hardware = (struct qr_sim_hardware){.memory_gib = 1, .memory_gbs = 1000, .tflops = 1, .pcie_gbs = 10,
+                                          .link_gbs = 100, .eff_compute = 1, .eff_memory = 1};
+    return r;
+}
+// Of a layer: Q and output 64 x 64, K and V 64 x 32, three of 64 x 128.
+#define LAYER (2 * 4096 + 2 * 2048 + 3 * 8192)
+
+QR_TEST(sim_roofline_of_one_row_is_its_memory_traffic)
+{
+    struct qr_sim_roofline r = tiny(1);
+    struct qr_sim_load l = {.n_rows = 1, .row_context = 10, .context = 10};
+    assert_int_equal(qr_sim_layer_weights(&r.model), LAYER);
+    // Arithmetic at one row: 2 operations a weight at 1 TFLOPS; traffic: 2 bytes at 1 TB/s. The same here, so halve one.
+    r.hardware.tflops = 2;
+    double kv = 2.0 * 2 * 2 * 16 * 2; // K and V, layers, heads, dimension, bytes
+    near(qr_sim_roofline_s(&r, &l), (2.0 * LAYER * 2 + kv * 10) * 1e-12);
+    l.n_samples = 1;
+    near(qr_sim_roofline_s(&r, &l), (2.0 * LAYER * 2 + kv * 10 + 2.0 * 64 * 1000) * 1e-12);
+}
+
+QR_TEST(sim_roofline_of_a_prompt_is_its_arithmetic)
+{
+    struct qr_sim_roofline r = tiny(1);
+    // 50 rows from nothing: they attend to 1 + 2 + ... + 50 positions.
+    struct qr_sim_load l = {.n_prompt_rows = 50, .prompt_context = 1275, .context = 50, .n_samples = 1};
+    double layers = 2.0 * LAYER * 2 * 50, attention = 4.0 * 4 * 16 * 2 * 1275, head = 2.0 * 64 * 1000;
+    near(qr_sim_roofline_s(&r, &l), (layers + attention + head) * 1e-12);
+}
+
+QR_TEST(sim_roofline_splits_over_devices_and_pays_the_links)
+{
+    struct qr_sim_roofline r = tiny(2);
+    struct qr_sim_load l = {.n_prompt_rows = 50, .prompt_context = 1275, .context = 50};
+    r.hardware.link_us = 3, r.hardware.layer_us = 5, r.hardware.step_us = 7;
+    double work = 2.0 * LAYER * 2 * 50 + 4.0 * 4 * 16 * 2 * 1275;
+    // Two all-reduces in each of two layers: of 50 x 64 values of 2 bytes a device sends once as many.
+    double reduce = 4 * (3e-6 + 50.0 * 64 * 2 / 100e9);
+    near(qr_sim_roofline_s(&r, &l), work * 0.5e-12 + reduce + 2 * 5e-6 + 7e-6);
+}
+
+QR_TEST(sim_roofline_copies_cross_the_memory_or_the_bus)
+{
+    struct qr_sim_roofline r = tiny(1);
+    struct qr_sim_load l = {.n_copies = 3, .n_moves = 1};
+    double block = 16 * 2.0 * 2 * 2 * 16 * 2;
+    near(qr_sim_roofline_copy_s(&r, &l), block / 10e9 + 2 * block * 2 / 1000e9);
+}
+
+// OPT-13B on A100-40G: one row reads 25.2 GB of layers and 0.5 of the head at 1,353 GB/s: 19 ms, as everybody measures.
+QR_TEST(sim_roofline_of_the_papers_machine_is_plausible)
+{
+    struct qr_sim_roofline r = {.n_devices = 1, .block_size = 16};
+    assert_int_equal(qr_sim_model_find("opt-13b", &r.model, NULL), QR_OK);
+    assert_int_equal(qr_sim_hardware_find("a100-40g", &r.hardware, NULL), QR_OK);
+    double s = qr_sim_roofline_s(&r, &(struct qr_sim_load){.n_rows = 1, .row_context = 1, .context = 1, .n_samples = 1});
+    assert_true(s > 0.019 && s < 0.022);
+    s = qr_sim_roofline_s(&r, &(struct qr_sim_load){.n_prompt_rows = 2048, .prompt_context = 2098176, .context = 2048, .n_samples = 1});
+    assert_true(s > 0.25 && s < 0.35);
+}
+
+QR_TEST(sim_load_sums_a_batch)
+{
+    _Alignas(8) char mem[1024];
+    struct qr_batch_caps caps = {.n_seqs = 3, .n_tokens = 40, .n_table = 8, .n_copies = 2};
+    assert_true(qr_batch_bytes(&caps) <= sizeof mem);
+    memset(mem, 0, sizeof mem);
+    struct qr_batch *b = qr_batch_init(mem, &caps);
+    b->n_seqs = 3;
+    b->n_copies = 2;
+    qr_batch_copies(b)[0] = (struct qr_batch_copy){0, 1, QR_TIER_POOL, QR_TIER_RAM};
+    qr_batch_copies(b)[1] = (struct qr_batch_copy){2, 3, QR_TIER_POOL, QR_TIER_POOL};
+    struct qr_batch_seq *q = qr_batch_seqs(b);
+    q[0] = (struct qr_batch_seq){.n_tokens = 1, .pos0 = 30, .n_prompt = 20, .flags = QR_BATCH_SAMPLE};
+    q[1] = (struct qr_batch_seq){.n_tokens = 17, .pos0 = 16, .n_prompt = 100};
+    q[2] = (struct qr_batch_seq){.n_tokens = 5, .pos0 = 0, .n_prompt = 3, .flags = QR_BATCH_SAMPLE}; // computed again
+    struct qr_sim_load l;
+    qr_sim_load_of(b, &l);
+    assert_int_equal(l.n_rows, 1 + 2);
+    assert_int_equal(l.n_prompt_rows, 17 + 3);
+    assert_int_equal(l.n_prompt_tile, 32 + 16);
+    assert_int_equal(l.context, 31 + 33 + 5);
+    assert_int_equal(l.row_context, 31 + 4 + 5);
+    int64_t attended = 1 + 2 + 3;
+    for (int p = 17; p <= 33; p++) attended += p;
+    assert_int_equal(l.prompt_context, attended);
+    assert_int_equal(l.query_context, 17 * 33 + 3 * 3);
+    assert_int_equal(l.n_samples, 2);
+    assert_int_equal(l.n_copies, 2);
+    assert_int_equal(l.n_moves, 1);
+}
+
+QR_TEST(sim_table_and_recorded_costs)
+{
+    struct qr_sim_cost c = {.kind = QR_SIM_TABLE, .table = {1000, 10, 200, 3, 4000, 500, 70}};
+    struct qr_sim_load l = {.n_rows = 2, .n_prompt_tile = 16, .context = 30, .query_context = 100, .n_copies = 2};
+    assert_int_equal(qr_sim_cost_ns(&c, &l), 1000 + 20 + 200 + 48 + 120 + 50);
+    assert_int_equal(qr_sim_copy_ns(&c, &l), 140);
+    l = (struct qr_sim_load){.n_rows = 1};
+    assert_int_equal(qr_sim_cost_ns(&c, &l), 1010);
+    static const uint64_t times[] = {5, 7};
+    c = (struct qr_sim_cost){.kind = QR_SIM_RECORDED, .recorded_ns = times, .n_recorded = 2};
+    assert_int_equal(qr_sim_cost_ns(&c, &l), 5);
+    assert_int_equal(qr_sim_cost_ns(&c, &l), 7);
+    assert_int_equal(qr_sim_cost_ns(&c, &l), 7);
+    assert_int_equal(c.i_recorded, 3);
+}
+
+static enum qr_status read_text(const char *text, struct qr_sim_costs *out, struct qr_error *err)
+{
+    char path[] = "/tmp/quire-costs-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+    close(fd);
+    enum qr_status st = qr_sim_costs_read(path, out, err);
+    unlink(path);
+    return st;
+}
+
+QR_TEST(sim_cost_file_is_read_and_checked)
+{
+    struct qr_sim_costs c;
+    struct qr_error err;
+    assert_int_equal(read_text("{\"fixed_ns\":1,\"row_ns\":2,\"prompt_fixed_ns\":3,\"prompt_row_ns\":4,\"context_ps\":5,"
+                               "\"query_context_ps\":6, \"model\":\"x\"}",
+                               &c, &err),
+                     QR_OK);
+    assert_int_equal(c.query_context_ps, 6);
+    assert_int_equal(read_text("{\"fixed_ns\":1,\"row_ns\":-2}", &c, &err), QR_EFORMAT);
+    assert_non_null(strstr(err.msg, "row_ns: expected a whole number >= 0, got an integer"));
+    assert_int_equal(read_text("{\"fixed_ns\":1}", &c, &err), QR_EFORMAT);
+    assert_non_null(strstr(err.msg, "row_ns: expected a whole number >= 0, got nothing"));
+    assert_int_equal(read_text("nonsense", &c, &err), QR_EFORMAT);
+    assert_int_equal(qr_sim_costs_read("/nonexistent", &c, &err), QR_ENOTFOUND);
+}

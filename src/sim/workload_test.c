@@ -1,0 +1,219 @@
+#include "sim/workload.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/test.h"
+#include "sim/prompt.h"
+
+static char file_name[64];
+
+static const char *file_of(const char *text)
+{
+    strcpy(file_name, "/tmp/quire-trace-XXXXXX");
+    int fd = mkstemp(file_name);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+    close(fd);
+    return file_name;
+}
+
+static enum qr_status make(const char *text, double rate, int64_t n, struct qr_sim_workload *w, struct qr_error *err)
+{
+    struct qr_sim_workload_conf c = {.source = file_of(text), .rate = rate, .n_requests = n, .burstiness = 1, .seed = 1};
+    enum qr_status st = qr_sim_workload_make(&c, w, err);
+    unlink(file_name);
+    return st;
+}
+
+static void fails(const char *text, double rate, int64_t n, const char *says)
+{
+    struct qr_sim_workload w;
+    struct qr_error err = {0};
+    assert_int_not_equal(make(text, rate, n, &w, &err), QR_OK);
+    if (!strstr(err.msg, says)) fail_msg("got: %s\nexpected it to say: %s", err.msg, says);
+}
+
+#define HEAD "arrival_s,input_tokens,output_tokens\n"
+
+QR_TEST(workload_csv_keeps_its_times)
+{
+    struct qr_sim_workload w;
+    struct qr_error err;
+    assert_int_equal(make(HEAD "0,374,44\r\n4.5,396,109\n\n5,1,1\n", 0, 0, &w, &err), QR_OK);
+    assert_int_equal(w.n_items, 3);
+    assert_true(w.items[1].arrival_s == 4.5 && w.items[1].n_prompt == 396 && w.items[1].n_output == 109);
+    assert_int_equal(w.hash_tokens, 0);
+    qr_sim_workload_free(&w);
+    assert_int_equal(make(HEAD "0,374,44\n4.5,396,109\n", 0, 1, &w, &err), QR_OK);
+    assert_int_equal(w.n_items, 1);
+    qr_sim_workload_free(&w);
+}
+
+QR_TEST(workload_json_lines_and_other_names)
+{
+    struct qr_sim_workload w;
+    struct qr_error err;
+    assert_int_equal(make("{\"timestamp\":1500,\"input_length\":1000,\"output_length\":5,\"hash_ids\":[7,8]}\n"
+                          "{\"arrival_s\":2.5,\"prompt_tokens\":513,\"completion_tokens\":6,\"hash_ids\":\"7-8\",\"x\":{}}\n",
+                          0, 0, &w, &err),
+                     QR_OK);
+    assert_int_equal(w.n_items, 2);
+    assert_true(w.items[0].arrival_s == 1.5 && w.items[1].arrival_s == 2.5);
+    assert_int_equal(w.items[1].n_hashes, 2);
+    assert_int_equal(w.hashes[w.items[1].first_hash + 1], 8);
+    assert_int_equal(w.hash_tokens, 512);
+    qr_sim_workload_free(&w);
+}
+
+QR_TEST(workload_errors_name_file_line_and_what_was_expected)
+{
+    fails("", 0, 0, "the file is empty");
+    fails("a,b\n1,2\n", 0, 0, ":1: header: expected columns input_tokens and output_tokens");
+    fails(HEAD, 1, 0, "no request in it");
+    fails(HEAD "0,374\n", 1, 0, ":2: line: expected 3 fields as in the header, got \"2\"");
+    fails(HEAD "0,374,4,5\n", 1, 0, ":2: line: expected 3 fields as in the header, got \"more than 3\"");
+    fails(HEAD "0,1,1\n1,x,4\n", 1, 0, ":3: input_tokens: expected a whole number from 1 to 16777216, got \"x\"");
+    fails(HEAD "0,1,0\n", 1, 0, ":2: output_tokens: expected a whole number");
+    fails(HEAD "0,-1,4\n", 1, 0, ":2: input_tokens");
+    fails(HEAD "soon,1,4\n", 1, 0, ":2: arrival_s: expected seconds >= 0, got \"soon\"");
+    fails(HEAD "nan,1,4\n", 1, 0, ":2: arrival_s");
+    fails(HEAD "2,1,4\n1,1,4\n", 0, 0, ":3: arrival_s: expected no earlier than the line before");
+    fails(HEAD ",1,4\n", 0, 0, "--request-rate");
+    fails(HEAD "0,1,4\n", 0, 5, "--num-prompts");
+    fails("input_tokens,output_tokens,hash_ids\n100,4,1-x\n", 1, 0, ":2: hash_ids: expected ids and runs of them");
+    fails("input_tokens,output_tokens,hash_ids\n100,4,9-1\n", 1, 0, ":2: hash_ids");
+    fails("input_tokens,output_tokens,hash_ids\n100,4,1-3\n1000,4,1\n", 1, 0, "no block size");
+    fails("{\"input_tokens\":5}\n", 1, 0, ":1: line: expected input_tokens and output_tokens");
+    fails("{\"input_tokens\":5,\n", 1, 0, ":1: line: expected a JSON object");
+    fails("{\"input_tokens\":[5]}\n", 1, 0, ":1: input_tokens: expected a number, got \"an array\"");
+    struct qr_sim_workload w;
+    struct qr_error err;
+    struct qr_sim_workload_conf c = {.source = "/nonexistent.csv", .rate = 1, .burstiness = 1};
+    assert_int_equal(qr_sim_workload_make(&c, &w, &err), QR_ENOTFOUND);
+    assert_non_null(strstr(err.msg, "expected a file of requests or lengths"));
+}
+
+QR_TEST(workload_lengths_in_words_are_drawn_by_weight)
+{
+    struct qr_sim_workload w;
+    struct qr_error err;
+    struct qr_sim_workload_conf c = {
+        .source = "200/100*19,30000/50", .rate = 5, .n_requests = 10000, .burstiness = 1, .seed = 3};
+    assert_int_equal(qr_sim_workload_make(&c, &w, &err), QR_OK);
+    int n_long = 0;
+    for (size_t i = 0; i < w.n_items; i++) {
+        n_long += w.items[i].n_prompt == 30000;
+        assert_true(w.items[i].n_prompt == 30000 ? w.items[i].n_output == 50 : w.items[i].n_prompt == 200);
+        assert_true(i == 0 || w.items[i].arrival_s >= w.items[i - 1].arrival_s);
+    }
+    assert_in_range(n_long, 430, 570); // 500, and three standard deviations
+    double rate = 10000 / w.items[9999].arrival_s;
+    assert_true(rate > 4.85 && rate < 5.15);
+    qr_sim_workload_free(&w);
+    static const char *const bad[] = {"512", "512/", "/4", "0/5", "5/0", "1/2*", "1/2*0", "1/2,", "1/2 ", "1/2*-1"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        c.source = bad[i];
+        assert_int_equal(qr_sim_workload_make(&c, &w, &err), QR_ENOTFOUND);
+    }
+}
+
+// Mean 1 / rate, and variance mean^2 / shape.
+QR_TEST(workload_gaps_have_the_moments_of_their_distribution)
+{
+    static const double shapes[] = {0.25, 1, 4};
+    for (int k = 0; k < 3; k++) {
+        double sum = 0, squares = 0, rate = 2;
+        int n = 200000;
+        for (int i = 0; i < n; i++) {
+            double g = qr_sim_gap(9, (uint64_t)i, rate, shapes[k]);
+            assert_true(g >= 0);
+            sum += g, squares += g * g;
+        }
+        double mean = sum / n, variance = squares / n - mean * mean;
+        assert_true(fabs(mean * rate - 1) < 0.02);
+        assert_true(fabs(variance * rate * rate * shapes[k] - 1) < 0.05);
+    }
+    assert_true(qr_sim_gap(1, 5, INFINITY, 1) == 0);
+}
+
+#define TURNS "session,turn,arrival_s,input_tokens,output_tokens,think_s\n"
+
+QR_TEST(workload_links_the_turns_of_sessions)
+{
+    struct qr_sim_workload w;
+    struct qr_error err;
+    const char *text = TURNS "4,0,,10,5,\n4,1,,30,5,2.5\n7,0,,8,2,\n4,0,,9,9,\n4,1,3,20,4,0\n";
+    assert_int_equal(make(text, 1, 0, &w, &err), QR_OK);
+    assert_int_equal(w.n_items, 5);
+    static const bool first[] = {true, false, true, true, false};
+    static const int64_t next[] = {1, -1, -1, 4, -1};
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(w.items[i].is_first, first[i]);
+        assert_int_equal(w.items[i].next, next[i]);
+    }
+    assert_true(w.items[1].think_s == 2.5 && w.items[1].arrival_s < 0 && w.items[4].arrival_s == 3);
+    assert_true(w.items[2].arrival_s > w.items[0].arrival_s && w.items[3].arrival_s > w.items[2].arrival_s);
+    qr_sim_workload_free(&w);
+    assert_int_equal(make(text, 1, 2, &w, &err), QR_OK); // two sessions
+    assert_int_equal(w.n_items, 3);
+    qr_sim_workload_free(&w);
+    fails(text, 1, 4, "has 3 sessions");
+    fails(text, 0, 0, "--request-rate");
+}
+
+QR_TEST(prompts_share_what_the_workload_says_and_nothing_else)
+{
+    struct qr_sim_workload w;
+    struct qr_error err;
+    int32_t a[64], b[64];
+    assert_int_equal(make("arrival_s,input_tokens,output_tokens,hash_ids\n0,40,1,5-7\n0,36,1,5 6 9\n0,40,1,\n", 0, 0, &w, &err),
+                     QR_OK);
+    assert_int_equal(w.hash_tokens, 16);
+    qr_sim_prompt(&w, 0, 0, NULL, 1, 50000, a);
+    qr_sim_prompt(&w, 1, 0, NULL, 1, 50000, b);
+    assert_memory_equal(a, b, 32 * sizeof *a);
+    assert_memory_not_equal(a + 32, b + 32, 4 * sizeof *a);
+    qr_sim_prompt(&w, 2, 0, NULL, 1, 50000, b);
+    assert_int_not_equal(a[0], b[0]);
+    qr_sim_prompt(&w, 2, 8, NULL, 1, 50000, a); // a shared prefix
+    qr_sim_prompt(&w, 1, 8, NULL, 1, 50000, b);
+    assert_memory_equal(a, b, 8 * sizeof *a);
+    assert_int_not_equal(a[8], b[8]);
+    struct qr_sim_context ctx = {a, 30};
+    qr_sim_prompt(&w, 2, 0, &ctx, 1, 50000, b);
+    assert_memory_equal(a, b, 30 * sizeof *a);
+    for (int i = 0; i < 40; i++) assert_in_range(b[i], 0, 49999);
+    ctx.n_ids = 41; // the client cut its context: nothing of it comes back
+    qr_sim_prompt(&w, 2, 0, &ctx, 1, 50000, b);
+    assert_int_not_equal(a[0], b[0]);
+    qr_sim_workload_free(&w);
+}
+
+QR_TEST(workload_reads_every_shared_trace)
+{
+    static const struct {
+        const char *name;
+        size_t n;
+        int32_t hash_tokens;
+    } files[] = {{"azure2023_conv.csv", 9683, 0}, {"lens_alpaca_gpt2bpe.csv", 1000, 0},
+                 {"lens_sharegpt_firstturn_llama2.csv.gz", 2655, 0}, {"mooncake_conversation.csv.gz", 6015, 512},
+                 {"mooncake_synthetic.csv.gz", 1996, 512}, {"sharegpt_multiturn300_llama31_prefix16.csv.gz", 150, 16},
+                 {"sharegpt_sessions_llama2.csv.gz", 15168, 0}, {"agent_swebench_exgentic.csv", 1077, 0},
+                 {"agent_coding_weka.csv.gz", 2510, 0}};
+    const char *dir = qr_test_shared();
+    if (!dir) QR_SKIP("no shared data");
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        char path[512];
+        struct qr_sim_workload w;
+        struct qr_error err = {0};
+        snprintf(path, sizeof path, "%s/data/%s", dir, files[i].name);
+        if (qr_sim_workload_read(path, &w, &err) != QR_OK) fail_msg("%s", err.msg);
+        assert_int_equal(w.n_items, files[i].n);
+        assert_int_equal(w.hash_tokens, files[i].hash_tokens);
+        qr_sim_workload_free(&w);
+    }
+}
