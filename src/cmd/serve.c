@@ -83,6 +83,10 @@ static void print_start(const struct qr_lib *lib, const struct qr_conf *conf, in
                 "swap space: %s of memory for preempted requests (%u blocks). If it is this node's, "
                 "--kv-cache-memory-bytes makes better use of it: what is in the pool need not be preempted.",
                 cmd_bytes(a, (double)i->n_swap_blocks * (double)i->block_bytes), i->n_swap_blocks);
+    if (i->n_swap_file_blocks > 0)
+        QR_INFO("serve", "swap file: %s for preempted requests (%u blocks), by way of %s of memory",
+                cmd_bytes(a, (double)i->n_swap_file_blocks * (double)i->block_bytes), i->n_swap_file_blocks,
+                cmd_bytes(b, (double)i->n_staging_blocks * (double)i->block_bytes));
     QR_INFO("serve", "Maximum concurrency for %d tokens per request: %.2fx", i->max_model_len,
             (double)tokens / i->max_model_len);
     print_where(conf, port);

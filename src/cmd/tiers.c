@@ -35,9 +35,16 @@ enum qr_status cmd_setup_tiers(struct cmd_setup *s, const struct qr_conf *c, str
     if (st == QR_OK) st = set_check(s, c, err);
     if (st != QR_OK) return st;
     s->lib.swap_bytes = c->swap_space;
-    if (s->lib.preempt_mode == QR_PREEMPT_SWAP && !c->swap_space)
+    s->lib.swap_file = c->swap_file[0] ? c->swap_file : NULL;
+    s->lib.swap_file_bytes = c->swap_file_size;
+    if (!c->swap_file[0] != !c->swap_file_size)
+        return qr_fail_param(err, QR_EINVAL, c->swap_file[0] ? "swap-file-size" : "swap-file",
+                             "--swap-file PATH and --swap-file-size BYTES go together");
+    if (c->swap_file[0] && strcmp(c->kv_layout, "paged") != 0)
+        return qr_fail_param(err, QR_EINVAL, "swap-file", "--swap-file goes with --kv-layout paged only");
+    if (s->lib.preempt_mode == QR_PREEMPT_SWAP && !c->swap_space && !c->swap_file[0])
         return qr_fail_param(err, QR_EINVAL, "swap-space",
-                             "swapping preempted requests out needs room for them: --swap-space, as 2G");
+                             "swapping preempted requests out needs room for them: --swap-space, as 2G, or --swap-file");
     // Other servers count this one in GiB.
     if (c->swap_space > 0 && c->swap_space < 1 << 16)
         return qr_fail_param(err, QR_EINVAL, "swap-space",

@@ -19,6 +19,7 @@ struct qr_exec_info {
     int32_t block_size;
     uint32_t n_blocks;
     uint32_t tier_slots[QR_TIERS]; // blocks that fit into each tier beside the pool
+    uint32_t n_staging; // slots of the RAM tier behind those: blocks on their way to the file
     int32_t n_groups; // KV groups: 1
     uint64_t block_bytes[QR_KV_GROUPS_MAX];
     int32_t n_vocab;
@@ -65,6 +66,11 @@ struct qr_exec_ops {
     // Starts a step. The batch stays untouched until wait. One ticket at a time for now.
     enum qr_status (*submit)(struct qr_exec *x, const struct qr_batch *batch, qr_ticket *out);
     enum qr_status (*wait)(struct qr_exec *x, qr_ticket t, struct qr_exec_result *out);
+    // Only where there is a file tier: starts background I/O, at most one a slot of the file at a time. Never
+    // waits. It begins after what was submitted before, and may touch its blocks until io_poll says it is done.
+    void (*io_submit)(struct qr_exec *x, const struct qr_io *io, int32_t n);
+    // I/O that is done, at most cap of it; waits at most timeout_ms for the first while any is under way.
+    int32_t (*io_poll)(struct qr_exec *x, struct qr_io_done *out, int32_t cap, int timeout_ms);
     // No block, in no tier, holds anything any more: their memory goes back to the system, until they are written again.
     void (*trim)(struct qr_exec *x);
     void (*close)(struct qr_exec *x); // frees it

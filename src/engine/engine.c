@@ -52,6 +52,7 @@ enum qr_status qr_engine_new(const struct qr_engine_conf *conf, struct qr_exec *
                                            .preempt_every = conf->preempt_every,
                                            .preempt_at = conf->preempt_at,
                                            .policy = conf->policy};
+    e->sched_conf.n_staging = info.n_staging;
     memcpy(e->sched_conf.n_slots, info.tier_slots, sizeof e->sched_conf.n_slots);
     engine_costs_init(e);
     e->sched_conf.preempt_costs = e->preempt.costs;

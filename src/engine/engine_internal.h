@@ -37,7 +37,9 @@ struct engine_median { // the last samples of a cost, in ns
 
 struct engine_preempt { // engine thread
     struct qr_preempt_costs costs;
-    struct engine_median token, copy;
+    struct engine_median token, copy, io[2]; // by enum qr_io_kind
+    uint64_t io_ns[2];
+    uint64_t io_log_ns, n_io_failed;
     uint64_t log_ns;     // of the last line about preemptions; 0: none
     uint64_t n_unlogged; // preemptions since
 };
@@ -108,6 +110,8 @@ void engine_picture_take(struct qr_engine *e);
 void engine_costs_init(struct qr_engine *e);
 // Learns from a step what tokens and copies cost, and tells the scheduler.
 void engine_costs_take(struct qr_engine *e, const struct qr_batch *b, const struct qr_exec_result *res);
+// Learns from background I/O what it costs; one line a second at most says that it failed.
+void engine_io_done(struct qr_engine *e, const struct qr_io_done *done);
 // At most one line a second says who was preempted, for whom, how, what it costs and what would avoid it.
 void engine_log_preemptions(struct qr_engine *e, const struct qr_plan *plan);
 // ==== limits.c ====

@@ -12,6 +12,9 @@
 // a copy to memory that is not in the cache takes a thread about 4 GB/s.
 #define COMPUTE_NS_PER_BYTE 20
 #define COPY_BYTES_PER_NS 4
+// And a file: 500 MB/s each way, and the time that a device takes to answer.
+#define FILE_NS_PER_BYTE 2
+#define FILE_NS 100000
 
 // A step of fewer tokens than this is priced by its fixed costs, not by its tokens.
 #define TOKENS_MIN 64
@@ -23,6 +26,7 @@ void engine_costs_init(struct qr_engine *e)
     struct qr_preempt_costs *c = &e->preempt.costs;
     c->token_ns = block_bytes * COMPUTE_NS_PER_BYTE / block_size + 1;
     c->block_ns[QR_TIER_RAM] = 2 * block_bytes / COPY_BYTES_PER_NS + 1;
+    c->block_ns[QR_TIER_FILE] = 2 * (block_bytes * FILE_NS_PER_BYTE + FILE_NS);
 }
 
 // Adds a sample and gives the median of the last ones; 0 while they are too few. A stolen core is an outlier.
@@ -58,19 +62,40 @@ void engine_costs_take(struct qr_engine *e, const struct qr_batch *b, const stru
     if (changed) qr_sched_set_costs(e->sched, c);
 }
 
+void engine_io_done(struct qr_engine *e, const struct qr_io_done *done)
+{
+    struct engine_preempt *p = &e->preempt;
+    if (done->status == QR_OK) {
+        uint64_t ns = median_add(&p->io[done->io.kind], done->elapsed_ns);
+        if (ns == 0) return;
+        p->io_ns[done->io.kind] = ns;
+        if (p->io_ns[QR_IO_READ] == 0 || p->io_ns[QR_IO_WRITE] == 0) return;
+        p->costs.block_ns[QR_TIER_FILE] = p->io_ns[QR_IO_READ] + p->io_ns[QR_IO_WRITE];
+        qr_sched_set_costs(e->sched, &p->costs);
+        return;
+    }
+    uint64_t now = e->conf.clock->now_ns(e->conf.clock);
+    p->n_io_failed++;
+    if (p->io_log_ns && now - p->io_log_ns < LOG_EVERY_NS) return;
+    QR_WARN("engine",
+            "a KV block could not be %s the swap file (%s; %" PRIu64 " so far): its request computes it again",
+            done->io.kind == QR_IO_READ ? "read from" : "written to", qr_status_name(done->status), p->n_io_failed);
+    p->io_log_ns = now ? now : 1;
+}
+
 static void say_how(const struct qr_preemption *p, char *out, size_t cap)
 {
     double swap_ms = (double)p->swap_ns * 1e-6, compute_ms = (double)p->compute_ns * 1e-6;
     if (p->tier != QR_TIER_POOL)
-        snprintf(out, cap, "swapped to memory (about %.1f ms there and back; to compute them again: %.1f ms)",
-                 swap_ms, compute_ms);
+        snprintf(out, cap, "swapped to %s (about %.1f ms there and back; to compute them again: %.1f ms)",
+                 p->tier == QR_TIER_RAM ? "memory" : "the file", swap_ms, compute_ms);
     else if (p->best == QR_TIER_POOL)
-        snprintf(out, cap, "dropped (about %.1f ms to compute them again; --swap-space would keep them)",
+        snprintf(out, cap, "dropped (about %.1f ms to compute them again; --swap-space or --swap-file would keep them)",
                  compute_ms);
     else if (!p->had_room)
         snprintf(out, cap,
-                 "dropped (about %.1f ms to compute them again; the swap space is full, a larger --swap-space would "
-                 "keep them)",
+                 "dropped (about %.1f ms to compute them again; the swap space is full, a larger --swap-space or "
+                 "--swap-file-size would keep them)",
                  compute_ms);
     else
         snprintf(out, cap, "dropped (about %.1f ms to compute them again; swapping: %.1f ms)", compute_ms, swap_ms);
@@ -87,7 +112,7 @@ void engine_log_preemptions(struct qr_engine *e, const struct qr_plan *plan)
     if (!p) return;
     uint64_t now = e->conf.clock->now_ns(e->conf.clock);
     if (e->preempt.log_ns && now - e->preempt.log_ns < LOG_EVERY_NS) return;
-    char how[160];
+    char how[192];
     say_how(p, how, sizeof how);
     QR_INFO("engine",
             "preempted request %" PRIu64 " (priority %d, the last to come) so that request %" PRIu64

@@ -5,6 +5,8 @@
 #include "base/log.h"
 #include "engine/engine_internal.h"
 
+#define IO_WAIT_MS 2
+
 static bool drain_requests(struct qr_engine *e)
 {
     struct engine_req *er;
@@ -185,10 +187,36 @@ static void execute(struct qr_engine *e, const struct qr_plan *plan, const struc
     publish(e, plan, batch->n_seqs, &res);
 }
 
+// Takes in what background I/O has done. With nothing else to do it waits for some, but not so long that a new
+// request would notice.
+static void take_io(struct qr_engine *e, int timeout_ms)
+{
+    struct qr_io_done done[64];
+    int32_t n;
+    if (qr_sched_io_in_flight(e->sched) == 0) return;
+    do {
+        n = e->exec->ops->io_poll(e->exec, done, sizeof done / sizeof done[0], timeout_ms);
+        for (int32_t i = 0; i < n; i++) {
+            engine_io_done(e, &done[i]);
+            qr_sched_io_done(e->sched, &done[i]);
+        }
+        timeout_ms = 0;
+    } while (n == sizeof done / sizeof done[0]);
+}
+
+static void start_io(struct qr_engine *e)
+{
+    const struct qr_io *io;
+    int32_t n = qr_sched_io(e->sched, &io);
+    if (n > 0) e->exec->ops->io_submit(e->exec, io, n);
+}
+
 enum qr_status qr_engine_step(struct qr_engine *e)
 {
     bool any = drain_requests(e);
     any |= drain_cancels(e);
+    take_io(e, 0);
+    bool computes = false;
     if (!qr_sched_idle(e->sched)) {
         any = true;
         uint64_t now = e->conf.clock->now_ns(e->conf.clock);
@@ -197,14 +225,17 @@ enum qr_status qr_engine_step(struct qr_engine *e)
     if (!qr_sched_idle(e->sched)) {
         uint64_t now = e->conf.clock->now_ns(e->conf.clock);
         const struct qr_plan *plan = qr_sched_plan(e->sched, now, e->conf.max_num_batched_tokens);
-        QR_ASSERT(plan->n_grants > 0);
         engine_log_preemptions(e, plan);
         engine_queue_take(e, plan, now);
         carry_out(e, plan);
         const struct qr_batch *batch = qr_sched_batch(e->sched);
         if (e->conf.check_every_step) qr_sched_check(e->sched);
+        computes = batch != NULL;
         if (batch) execute(e, plan, batch);
+        start_io(e);
     }
+    any |= qr_sched_io_in_flight(e->sched) > 0;
+    if (!computes) take_io(e, IO_WAIT_MS);
     engine_picture_take(e);
     if (!any) {
         engine_rest(e);

@@ -6,7 +6,6 @@
 #include "base/assert.h"
 #include "base/mem.h"
 #include "exec/kvmem.h"
-#include "exec/tiers.h"
 #include "sample/sample.h"
 
 // Logits computed at a time take about this much. All rows of a step in one pass read the head's weights
@@ -167,6 +166,19 @@ static enum qr_status local_wait(struct qr_exec *x, qr_ticket t, struct qr_exec_
     return QR_OK;
 }
 
+static void local_io_submit(struct qr_exec *x, const struct qr_io *io, int32_t n)
+{
+    struct exec_local *l = local_of(x);
+    for (int32_t i = 0; i < n; i++)
+        if (io[i].kind == QR_IO_READ) kvmem_touch(&l->kv, io[i].mem);
+    tier_file_submit(l->tiers.file, io, n);
+}
+
+static int32_t local_io_poll(struct qr_exec *x, struct qr_io_done *out, int32_t cap, int timeout_ms)
+{
+    return tier_file_poll(local_of(x)->tiers.file, out, cap, timeout_ms);
+}
+
 static void local_trim(struct qr_exec *x)
 {
     kvmem_trim(&local_of(x)->kv);
@@ -196,6 +208,8 @@ static const struct qr_exec_ops local_ops = {
     .seq_close = local_seq_close,
     .submit = local_submit,
     .wait = local_wait,
+    .io_submit = local_io_submit,
+    .io_poll = local_io_poll,
     .trim = local_trim,
     .close = local_close,
 };
@@ -224,7 +238,6 @@ static enum qr_status allocate(struct exec_local *l, size_t block_bytes)
     l->tops = qr_malloc(QR_MEM_EXEC, n * QR_LOGPROBS_MAX * sizeof *l->tops);
     if (!l->samplers || !l->work || !l->rows || !l->wanted || !l->row_owner || !l->tops) return QR_ENOMEM;
     enum qr_status st = kvmem_init(&l->kv, conf->n_blocks, block_bytes);
-    if (st == QR_OK) st = tiers_init(&l->tiers, &l->kv, conf->n_ram);
     return st != QR_OK ? st : qr_forward_new(conf->model, conf->workers, &fc, &l->forward);
 }
 
@@ -245,7 +258,8 @@ enum qr_status qr_exec_local_new(const struct qr_exec_local_conf *conf, struct q
                                     .n_tokens_max = conf->n_tokens_max,
                                     .block_size = conf->block_size,
                                     .n_blocks = conf->n_blocks,
-                                    .tier_slots = {[QR_TIER_RAM] = conf->n_ram},
+                                    .tier_slots = {[QR_TIER_RAM] = conf->tiers.n_ram, [QR_TIER_FILE] = conf->tiers.n_file},
+                                    .n_staging = conf->tiers.n_staging,
                                     .n_groups = 1,
                                     .block_bytes = {block_bytes},
                                     .n_vocab = mi->n_vocab,
@@ -256,6 +270,11 @@ enum qr_status qr_exec_local_new(const struct qr_exec_local_conf *conf, struct q
         return qr_fail(err, QR_ENOMEM,
                        "executor: no memory for %u blocks of %zu bytes and steps of %d tokens",
                        conf->n_blocks, block_bytes, conf->n_tokens_max);
+    }
+    enum qr_status st = tiers_init(&l->tiers, &l->kv, &conf->tiers, err);
+    if (st != QR_OK) {
+        local_close(&l->face);
+        return st;
     }
     *out = &l->face;
     return QR_OK;

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/workers.h"
 #include "core/exec.h"
+#include "exec/tiers.h"
 #include "model/model.h"
 
 struct qr_exec_local_conf {
@@ -16,7 +17,7 @@ struct qr_exec_local_conf {
     struct qr_workers *workers;
     int32_t n_slots, n_tokens_max, block_size;
     uint32_t n_blocks;
-    uint32_t n_ram; // blocks of other memory that preempted requests may go to
+    struct tiers_conf tiers; // where blocks may go that are not in the pool
 };
 enum qr_status qr_exec_local_new(const struct qr_exec_local_conf *conf, struct qr_exec **out,
                                  struct qr_error *err) QR_MUST_CHECK;

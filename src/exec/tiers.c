@@ -4,14 +4,26 @@
 
 #include "base/assert.h"
 
-enum qr_status tiers_init(struct tiers *t, struct kvmem *pool, uint32_t n_ram)
+enum qr_status tiers_init(struct tiers *t, struct kvmem *pool, const struct tiers_conf *conf,
+                          struct qr_error *err)
 {
-    *t = (struct tiers){.pool = pool, .has_ram = n_ram > 0};
-    return t->has_ram ? kvmem_init(&t->ram, n_ram, pool->block_bytes) : QR_OK;
+    uint32_t n = conf->n_ram + conf->n_staging;
+    *t = (struct tiers){.pool = pool, .has_ram = n > 0};
+    if (t->has_ram && kvmem_init(&t->ram, n, pool->block_bytes) != QR_OK)
+        return qr_fail(err, QR_ENOMEM, "executor: no memory for %u blocks of %zu bytes beside the pool", n,
+                       pool->block_bytes);
+    if (conf->n_file == 0) return QR_OK;
+    struct tier_file_conf fc = {.path = conf->path,
+                                .n_slots = conf->n_file,
+                                .pool = pool,
+                                .ram = &t->ram,
+                                .block_bytes = pool->block_bytes};
+    return tier_file_new(&fc, &t->file, err);
 }
 
 void tiers_fini(struct tiers *t)
 {
+    tier_file_free(&t->file); // its thread uses the memory
     if (t->has_ram) kvmem_fini(&t->ram);
     *t = (struct tiers){0};
 }

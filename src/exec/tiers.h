@@ -1,6 +1,7 @@
 /* The bytes of blocks that are not in the pool, and the copies of a step's batch.
  *
- * Owns: the memory of the RAM tier, reserved at once and touched slot by slot. Refuses to know: whose blocks
+ * Owns: the memory of the RAM tier, reserved at once and touched slot by slot, with the staging slots behind it that
+ * blocks pass through on their way to the file; the file tier. Refuses to know: whose blocks
  * they are. Threads: the engine thread; tiers_copy from any worker, distinct copies of one phase at once.
  * Lifetime: _init to _fini. */
 #ifndef QR_EXEC_TIERS_H
@@ -10,14 +11,21 @@
 
 #include "core/batch.h"
 #include "exec/kvmem.h"
+#include "exec/tier_file.h"
 
 struct tiers {
     struct kvmem *pool; // borrowed
     struct kvmem ram;
     bool has_ram;
+    struct tier_file *file; // NULL: none
 };
 
-enum qr_status tiers_init(struct tiers *t, struct kvmem *pool, uint32_t n_ram) QR_MUST_CHECK;
+struct tiers_conf {
+    uint32_t n_ram, n_staging, n_file;
+    const char *path; // of the file
+};
+enum qr_status tiers_init(struct tiers *t, struct kvmem *pool, const struct tiers_conf *conf,
+                          struct qr_error *err) QR_MUST_CHECK;
 void tiers_fini(struct tiers *t);
 // Says that these copies are about to be made: their destinations get memory.
 void tiers_touch(struct tiers *t, const struct qr_batch *b);

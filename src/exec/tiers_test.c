@@ -28,7 +28,7 @@ QR_TEST(tiers_copy_blocks_out_in_and_on_write_by_phases)
     static uint64_t mem[64];
     struct qr_batch_caps caps = {.n_copies = 4};
     assert_int_equal(kvmem_init(&pool, 9, BYTES), QR_OK);
-    assert_int_equal(tiers_init(&t, &pool, 3), QR_OK);
+    assert_int_equal(tiers_init(&t, &pool, &(struct tiers_conf){.n_ram = 3}, NULL), QR_OK);
     fill(&pool);
     assert_true(qr_batch_bytes(&caps) <= sizeof mem);
     struct qr_batch *b = qr_batch_init(mem, &caps);
@@ -62,7 +62,7 @@ QR_TEST(tiers_without_memory_of_their_own)
     struct tiers t;
     size_t before = qr_mem_live_bytes(QR_MEM_KV);
     assert_int_equal(kvmem_init(&pool, 9, BYTES), QR_OK);
-    assert_int_equal(tiers_init(&t, &pool, 0), QR_OK);
+    assert_int_equal(tiers_init(&t, &pool, &(struct tiers_conf){0}, NULL), QR_OK);
     tiers_copy(&t, &(struct qr_batch_copy){.src = 1, .dst = 2});
     tiers_trim(&t);
     tiers_fini(&t);

@@ -29,7 +29,7 @@ static struct rig open_rig(enum qr_kv_layout_kind kind, uint32_t n_blocks, int32
 static void close_rig(struct rig *r)
 {
     qr_kv_pool_check(r->pool);
-    qr_kv_tables_check(r->t);
+    qr_kv_tables_check(r->t, 0);
     qr_kv_tables_free(&r->t);
     assert_int_equal(qr_kv_pool_n_free(r->pool), qr_kv_pool_n_blocks(r->pool));
     qr_kv_pool_free(&r->pool);
@@ -40,7 +40,7 @@ static void write_to(struct rig *r, int32_t i, int32_t from, int32_t to)
     struct qr_batch_copy copy;
     assert_int_equal(qr_kv_table_extend(r->t, i, from, to, &copy), 0);
     qr_kv_pool_check(r->pool);
-    qr_kv_tables_check(r->t);
+    qr_kv_tables_check(r->t, 0);
 }
 
 QR_TEST(layout_names_read_back)

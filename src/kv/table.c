@@ -180,7 +180,7 @@ void qr_kv_table_drop(struct qr_kv_tables *t, int32_t i_table)
     if (t->layout) t->layout->ops->leave(t->layout, i_table);
 }
 
-void qr_kv_tables_check(const struct qr_kv_tables *t)
+void qr_kv_tables_check(const struct qr_kv_tables *t, uint64_t n_pins)
 {
     uint64_t n_entries = 0;
     for (int32_t i = 0; i < t->conf.n_tables; i++) {
@@ -189,7 +189,7 @@ void qr_kv_tables_check(const struct qr_kv_tables *t)
         for (int32_t j = 0; j < t->lens[i]; j++) QR_ASSERT(qr_kv_pool_refs(t->pool, ids[j]) > 0);
         n_entries += (uint64_t)t->lens[i];
     }
-    QR_ASSERT(qr_kv_pool_ref_sum(t->pool) == n_entries); // K3
+    QR_ASSERT(qr_kv_pool_ref_sum(t->pool) == n_entries + n_pins); // K3
     if (t->layout) t->layout->ops->check(t->layout);
 }
 

@@ -66,7 +66,8 @@ void qr_kv_table_share(struct qr_kv_tables *t, int32_t i_table, qr_block_id id);
 // Empties a table, tail first.
 void qr_kv_table_drop(struct qr_kv_tables *t, int32_t i_table);
 
-void qr_kv_tables_check(const struct qr_kv_tables *t); // K3; aborts
+// K3, with n_pins references on blocks that no table holds; aborts.
+void qr_kv_tables_check(const struct qr_kv_tables *t, uint64_t n_pins);
 void qr_kv_tables_dump(const struct qr_kv_tables *t, FILE *f);
 
 // Blocks that hold n_tokens.

@@ -21,7 +21,7 @@ static struct rig open_rig(uint32_t n_blocks)
 static void check(struct rig *r)
 {
     qr_kv_pool_check(r->pool);
-    qr_kv_tables_check(r->t);
+    qr_kv_tables_check(r->t, 0);
 }
 
 static void close_rig(struct rig *r)

@@ -81,13 +81,6 @@ static uint32_t page_blocks(const struct qr_lib_info *info)
 static enum qr_status start_engine(struct qr_lib *lib, const struct qr_lib_conf *conf, struct qr_error *err)
 {
     struct qr_lib_info *info = &lib->info;
-    uint64_t n_swap = conf->swap_bytes / info->block_bytes;
-    if (conf->swap_bytes > 0 && (n_swap == 0 || n_swap > INT32_MAX / 4))
-        return qr_fail_param(err, QR_EINVAL, "swap-space",
-                             "swap space of %llu bytes: expected room for 1 to %d KV blocks of %llu bytes",
-                             (unsigned long long)conf->swap_bytes, INT32_MAX / 4,
-                             (unsigned long long)info->block_bytes);
-    info->n_swap_blocks = (uint32_t)n_swap;
     struct lib_memory memory = {.max_model_len = conf->max_model_len,
                                 .max_num_seqs = info->max_num_seqs,
                                 .block_size = info->block_size,
@@ -97,10 +90,17 @@ static enum qr_status start_engine(struct qr_lib *lib, const struct qr_lib_conf 
                                 .ctx_max = info->model.ctx_max,
                                 .block_bytes = info->block_bytes,
                                 .machine_bytes = qr_machine_memory_bytes(),
-                                .used_bytes = qr_machine_rss_bytes() + conf->swap_bytes,
+                                .used_bytes = qr_machine_rss_bytes(),
                                 .step_bytes = step_bytes(&info->model, info->max_num_batched_tokens)};
     struct lib_pool pool;
-    enum qr_status st = lib_size_pool(&memory, &pool, err);
+    struct lib_tiers tiers;
+    enum qr_status st = lib_size_tiers(&memory, conf->swap_bytes, conf->swap_file_bytes, &tiers, err);
+    if (st != QR_OK) return st;
+    memory.used_bytes += (tiers.n_ram + tiers.n_staging) * info->block_bytes;
+    info->n_swap_blocks = tiers.n_ram;
+    info->n_swap_file_blocks = tiers.n_file;
+    info->n_staging_blocks = tiers.n_staging;
+    st = lib_size_pool(&memory, &pool, err);
     if (st != QR_OK) return st;
     info->n_blocks = pool.n_blocks;
     info->max_model_len = pool.max_model_len;
@@ -111,7 +111,10 @@ static enum qr_status start_engine(struct qr_lib *lib, const struct qr_lib_conf 
                                     .n_tokens_max = info->max_num_batched_tokens,
                                     .block_size = info->block_size,
                                     .n_blocks = info->n_blocks,
-                                    .n_ram = info->n_swap_blocks};
+                                    .tiers = {.n_ram = tiers.n_ram,
+                                              .n_staging = tiers.n_staging,
+                                              .n_file = tiers.n_file,
+                                              .path = conf->swap_file}};
     if ((st = qr_exec_local_new(&xc, &lib->exec, err)) != QR_OK) return st;
     struct qr_engine_conf ec = {.max_num_seqs = info->max_num_seqs,
                                 .max_num_batched_tokens = info->max_num_batched_tokens,

@@ -31,6 +31,8 @@ struct qr_lib_conf {
     uint64_t kv_bytes;   // the pool; 0: from memory_share
     uint32_t n_blocks;   // overrides kv_bytes when > 0
     uint64_t swap_bytes; // memory beside the pool for preempted requests; 0: none
+    const char *swap_file; // NULL: none
+    uint64_t swap_file_bytes;
     enum qr_preempt_mode preempt_mode;
     uint64_t preempt_every; // tests: every so many steps everything is preempted; 0: never
     double memory_share;    // of the smaller of RAM and the cgroup limit, for everything
@@ -57,6 +59,7 @@ struct qr_lib_info {
     uint32_t n_blocks;
     uint64_t kv_bytes, block_bytes;
     uint32_t n_swap_blocks; // that fit into the swap space
+    uint32_t n_swap_file_blocks, n_staging_blocks;
     const char *policy;  // its name
     bool takes_priority; // whether a request's priority may be other than 0
     bool has_template;

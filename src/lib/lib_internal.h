@@ -92,6 +92,14 @@ struct lib_memory {
     uint64_t used_bytes;    // weights, what the process holds besides, swap space
     uint64_t step_bytes;    // activations of the largest step, not yet taken
 };
+struct lib_tiers {
+    uint32_t n_ram, n_file, n_staging; // blocks
+};
+// Blocks of the tiers beside the pool that so many bytes hold; what they take of memory counts as used before the
+// pool is sized.
+enum qr_status lib_size_tiers(const struct lib_memory *m, uint64_t swap_bytes, uint64_t file_bytes,
+                              struct lib_tiers *out, struct qr_error *err) QR_MUST_CHECK;
+
 struct lib_pool {
     uint32_t n_blocks;
     int32_t max_model_len;

@@ -82,6 +82,41 @@ static void warn_of_too_much(const struct lib_memory *m, uint64_t n_blocks)
                 mib(all), mib(m->machine_bytes));
 }
 
+// Memory that blocks pass through on their way to a file: what a request of the greatest length has, within limits.
+// A request that finds no room in it is recomputed.
+#define STAGING_BYTES_MIN ((uint64_t)64 << 20)
+#define STAGING_BYTES_MAX ((uint64_t)256 << 20)
+
+static enum qr_status blocks_of_option(const char *flag, uint64_t bytes, uint64_t block_bytes, uint32_t *out,
+                                       struct qr_error *err)
+{
+    uint64_t n = bytes / block_bytes;
+    if (bytes > 0 && (n == 0 || n > INT32_MAX / 8))
+        return qr_fail_param(err, QR_EINVAL, flag,
+                             "--%s of %" PRIu64 " bytes: expected room for 1 to %d KV blocks of %" PRIu64 " bytes", flag,
+                             bytes, INT32_MAX / 8, block_bytes);
+    *out = (uint32_t)n;
+    return QR_OK;
+}
+
+enum qr_status lib_size_tiers(const struct lib_memory *m, uint64_t swap_bytes, uint64_t file_bytes,
+                              struct lib_tiers *out, struct qr_error *err)
+{
+    *out = (struct lib_tiers){0};
+    // A slot of the file is a whole number of pages.
+    uint64_t slot_bytes = (m->block_bytes + 4095) / 4096 * 4096;
+    enum qr_status st = blocks_of_option("swap-space", swap_bytes, m->block_bytes, &out->n_ram, err);
+    if (st == QR_OK) st = blocks_of_option("swap-file-size", file_bytes, slot_bytes, &out->n_file, err);
+    if (st != QR_OK || out->n_file == 0) return st;
+    uint64_t longest = blocks_of(m->max_model_len > 0 ? m->max_model_len : m->ctx_max, m->block_size) * m->block_bytes;
+    uint64_t bytes = longest < STAGING_BYTES_MIN   ? STAGING_BYTES_MIN
+                     : longest > STAGING_BYTES_MAX ? STAGING_BYTES_MAX
+                                                   : longest;
+    uint64_t n = bytes / m->block_bytes > 0 ? bytes / m->block_bytes : 1;
+    out->n_staging = n < out->n_file ? (uint32_t)n : out->n_file;
+    return QR_OK;
+}
+
 enum qr_status lib_size_pool(const struct lib_memory *m, struct lib_pool *out, struct qr_error *err)
 {
     if (m->block_size < 16 || m->block_size > 128 || m->block_size % 16 != 0)

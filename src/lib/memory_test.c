@@ -87,3 +87,28 @@ QR_TEST(memory_weights_are_weighed_before_they_are_read)
     assert_non_null(strstr(err.msg, "1024 MiB"));
     assert_int_equal(lib_check_weights(UINT64_MAX, GIB, &err), QR_ETOOBIG);
 }
+
+QR_TEST(memory_tiers_are_whole_blocks_and_stage_a_request)
+{
+    struct lib_memory m = usual();
+    struct lib_tiers t;
+    struct qr_error err;
+    assert_int_equal(lib_size_tiers(&m, 0, 0, &t, &err), QR_OK);
+    assert_int_equal(t.n_ram + t.n_file + t.n_staging, 0);
+    assert_int_equal(lib_size_tiers(&m, GIB + 5, 10 * GIB, &t, &err), QR_OK);
+    assert_int_equal(t.n_ram, 1024);
+    assert_int_equal(t.n_file, 10 * 1024);
+    assert_int_equal(t.n_staging, 256); // 8,192 tokens would take 512 MiB
+    m.max_model_len = 2048;
+    assert_int_equal(lib_size_tiers(&m, 0, 10 * GIB, &t, &err), QR_OK);
+    assert_int_equal(t.n_staging, 128);
+    assert_int_equal(lib_size_tiers(&m, 0, 3 << 20, &t, &err), QR_OK);
+    assert_int_equal(t.n_staging, 3); // no more than the file
+    m.block_bytes = 5000; // a slot of the file is two pages
+    assert_int_equal(lib_size_tiers(&m, 5000, 3 * 8192, &t, &err), QR_OK);
+    assert_int_equal(t.n_ram, 1);
+    assert_int_equal(t.n_file, 3);
+    assert_int_equal(lib_size_tiers(&m, 4999, 0, &t, &err), QR_EINVAL);
+    assert_non_null(strstr(err.msg, "--swap-space of 4999 bytes: expected room for 1 to"));
+    assert_int_equal(lib_size_tiers(&m, 0, 4999, &t, &err), QR_EINVAL);
+}

@@ -25,7 +25,7 @@ struct answer {
 
 struct run { // one workload, undisturbed or not
     struct qr_engine_conf conf;
-    uint32_t n_ram;
+    struct tiers_conf tiers;
     struct answer answers[REQS];
     struct qr_snapshot end;
     int32_t n_steps;
@@ -96,7 +96,7 @@ static void run(const struct rig *r, struct run *w)
                                     .n_tokens_max = BUDGET,
                                     .block_size = 16,
                                     .n_blocks = BLOCKS,
-                                    .n_ram = w->n_ram};
+                                    .tiers = w->tiers};
     struct qr_exec *x = NULL;
     struct qr_engine *e = NULL;
     struct qr_event ev;
@@ -138,12 +138,28 @@ static void same_answers(const struct run *w, const struct run *right)
 
 static const struct { // every way that blocks can go
     enum qr_preempt_mode mode;
-    uint32_t n_ram;
+    struct tiers_conf tiers;
 } ways[] = {
-    {QR_PREEMPT_RECOMPUTE, 0},
-    {QR_PREEMPT_SWAP, BLOCKS},
-    {QR_PREEMPT_SWAP, 5}, // some fit, others are recomputed
+    {QR_PREEMPT_RECOMPUTE, {0}},
+    {QR_PREEMPT_SWAP, {.n_ram = BLOCKS}},
+    {QR_PREEMPT_SWAP, {.n_ram = 5}}, // some fit, others are recomputed
+    {QR_PREEMPT_SWAP, {.n_file = BLOCKS, .n_staging = BLOCKS}},
+    {QR_PREEMPT_SWAP, {.n_ram = 6, .n_file = BLOCKS, .n_staging = 7}}, // all three
 };
+
+static void disturb(struct run *w, size_t way)
+{
+    static char path[200];
+    snprintf(path, sizeof path, "%s", qr_test_build_path("preempt-test-swap"));
+    *w = (struct run){.tiers = ways[way].tiers};
+    w->tiers.path = path;
+    w->conf.preempt_mode = ways[way].mode;
+}
+
+static bool holds_all(const struct tiers_conf *t)
+{
+    return t->n_ram == BLOCKS || t->n_staging == BLOCKS;
+}
 
 QR_TEST(preempt_at_each_step_changes_no_bit_of_an_answer)
 {
@@ -156,14 +172,13 @@ QR_TEST(preempt_at_each_step_changes_no_bit_of_an_answer)
     assert_true(right->n_steps > TOKENS);
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++)
         for (int at = 2; at <= right->n_steps; at++) {
-            *w = (struct run){.n_ram = ways[i].n_ram};
-            w->conf.preempt_mode = ways[i].mode;
+            disturb(w, i);
             w->conf.preempt_at = (uint64_t)at;
             run(&r, w);
             same_answers(w, right);
             assert_true(w->end.n_preemptions > 0);
-            if (ways[i].n_ram == BLOCKS) assert_int_equal(w->end.n_swaps, w->end.n_preemptions);
-            if (ways[i].n_ram == 0) assert_int_equal(w->end.n_swaps, 0);
+            if (holds_all(&w->tiers)) assert_int_equal(w->end.n_swaps, w->end.n_preemptions);
+            if (i == 0) assert_int_equal(w->end.n_swaps, 0);
         }
     close_rig(&r);
     free(right);
@@ -178,15 +193,15 @@ QR_TEST(preempt_in_every_step_changes_no_bit_of_an_answer)
     run(&r, right);
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++)
         for (uint64_t every = 1; every <= 3; every++) {
-            *w = (struct run){.n_ram = ways[i].n_ram};
-            w->conf.preempt_mode = ways[i].mode;
+            disturb(w, i);
             w->conf.preempt_every = every;
             run(&r, w);
             same_answers(w, right);
             assert_true(w->end.n_preemptions > 10);
-            if (ways[i].n_ram == BLOCKS) {
+            if (holds_all(&w->tiers)) {
                 assert_int_equal(w->end.n_recomputed_tokens, 0);
-                assert_int_equal(w->end.n_blocks_out[QR_TIER_RAM], w->end.n_blocks_in[QR_TIER_RAM]);
+                for (int t = 0; t < QR_TIERS; t++)
+                    assert_int_equal(w->end.n_blocks_out[t], w->end.n_blocks_in[t]);
             }
         }
     close_rig(&r);

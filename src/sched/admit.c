@@ -41,7 +41,7 @@ static bool fits_worst_case(const struct qr_sched *s, const struct qr_sched_req 
 // beside what running ones still need, and some to spare (sched_spare).
 bool sched_has_room(const struct qr_sched *s, const struct qr_sched_req *r)
 {
-    if (s->n_running_seqs + r->n_live > s->conf.max_num_seqs) return false;
+    if (s->n_running_seqs + r->n_live > s->conf.max_num_seqs || r->n_io > 0) return false;
     uint32_t spare = sched_spare(s, r);
     if (s->conf.layout != QR_KV_PAGED) {
         struct qr_kv_want w = qr_sched_req_want(r);

@@ -46,8 +46,8 @@ static bool secure(struct qr_sched *s, struct qr_sched_req *r, struct qr_seq *q)
             return true;
         }
         struct qr_sched_req *victim = s->running[s->n_running - 1];
-        if (victim == r) break;
-        sched_preempt(s, victim, r);
+        if (victim == r || sched_frees_soon(s)) break;
+        sched_preempt(s, victim, r); // if it is loading, its blocks come free when their I/O is done
     }
     q->n_granted = 0;
     return false;
@@ -69,15 +69,19 @@ static bool secure_running(struct qr_sched *s)
 // to yield.
 static void secure_first(struct qr_sched *s)
 {
-    struct qr_sched_req *r = s->running[0];
+    int32_t at = 0;
+    while (at < s->n_running && s->running[at]->loading) at++;
+    if (at == s->n_running) return; // all wait for I/O
+    struct qr_sched_req *r = s->running[at];
     for (int32_t j = 0; j < r->req->n_choices; j++) {
         struct qr_seq *q = &r->seqs[j];
         int32_t remaining = qr_seq_wanted(r, q) - q->n_computed;
         if (remaining <= 0) continue;
         q->n_granted = sched_chunk_of(q, remaining, s->budget, true);
-        // A request alone always finds its blocks: qr_sched_req_fits refused it otherwise.
+        // A request alone always finds its blocks (qr_sched_req_fits refused it otherwise), but for those that
+        // I/O still holds.
         bool ok = secure(s, r, q);
-        QR_ASSERT(ok);
+        QR_ASSERT(ok || s->n_flight > 0);
         return;
     }
     QR_ASSERT(!"a running request has nothing to compute");
@@ -108,6 +112,7 @@ const struct qr_plan *qr_sched_plan(struct qr_sched *s, uint64_t now_ns, int32_t
     s->is_blocked = false;
     QR_ASSERT(s->n_outs == 0 && s->n_ins == 0); // moves of the last plan were made
     s->i_plan++;
+    sched_land(s);
     sched_force(s);
     s->latest_admitted = 0;
     sched_make_way(s);
@@ -121,6 +126,7 @@ const struct qr_plan *qr_sched_plan(struct qr_sched *s, uint64_t now_ns, int32_t
     if (!is_short && s->plan.n_preemptions == n_before) sched_admit(s, budget - granted(s));
     if (s->plan.n_grants == 0 && s->n_running > 0) secure_first(s);
     if (s->latest_admitted > 0) qr_queue_passed(&s->waiting, s->latest_admitted);
+    QR_ASSERT(s->plan.n_grants > 0 || s->n_flight > 0 || qr_sched_idle(s));
     s->n_steps_without_prompt = !prompts || kept > 0 || grants_prompt(s) ? 0 : s->n_steps_without_prompt + 1;
     for (int32_t i = 0; i < s->plan.n_grants; i++)
         if (s->grants[i].r->scheduled_ns == 0) s->grants[i].r->scheduled_ns = now_ns > 0 ? now_ns : 1;

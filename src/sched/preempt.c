@@ -19,13 +19,18 @@ static struct qr_preemption choose(struct qr_sched *s, struct qr_sched_req *v, s
 {
     const struct qr_preempt_costs *c = &s->preempt_costs;
     struct qr_preemption p = {.victim = v, .for_whom = for_whom, .n_tokens = tokens_of(s, v)};
+    if (v->loading) { // what it came back for still waits in its tier
+        p.tier = p.best = v->tier;
+        p.had_room = true;
+        return p;
+    }
     p.compute_ns = (uint64_t)p.n_tokens * c->token_ns;
     if (p.n_tokens == 0 || !v->saved) return p;
     for (int t = QR_TIER_POOL + 1; t < QR_TIERS; t++) {
         if (qr_kv_tier_n_slots(s->tiers[t]) == 0) continue;
         p.n_blocks = sched_count_blocks(s, v, (enum qr_tier)t);
         uint64_t ns = p.n_blocks * c->block_ns[t];
-        bool room = p.n_blocks <= qr_kv_tier_n_free(s->tiers[t]);
+        bool room = sched_tier_has_room(s, (enum qr_tier)t, p.n_blocks);
         if (p.best == QR_TIER_POOL || (room && !p.had_room) || (room == p.had_room && ns < p.swap_ns)) {
             p.best = (enum qr_tier)t;
             p.had_room = room;
@@ -39,7 +44,8 @@ static struct qr_preemption choose(struct qr_sched *s, struct qr_sched_req *v, s
 static void carry_out(struct qr_sched *s, const struct qr_preemption *p)
 {
     struct qr_sched_req *v = p->victim;
-    if (p->tier != QR_TIER_POOL) sched_save(s, v, p->tier);
+    if (p->tier != QR_TIER_POOL && !v->loading) sched_save(s, v, p->tier);
+    v->loading = false;
     for (int32_t i = 0; i < v->req->n_choices; i++) {
         struct qr_seq *q = &v->seqs[i];
         if (q->slot < 0) continue;
@@ -79,6 +85,7 @@ void sched_force(struct qr_sched *s)
         struct qr_preemption p = choose(s, r, NULL);
         // Who recomputes must have drawn a token, or a long prompt would never end. Those served before whoever
         // stays do so too (S4).
+        if (!all && r->loading) return;
         if (!all && !(p.tier != QR_TIER_POOL ? r->moved : r->drew)) return;
         carry_out(s, &p);
         s->n_forced++;

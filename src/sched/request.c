@@ -120,7 +120,7 @@ struct qr_seq *qr_sched_req_leader(struct qr_sched_req *r)
 
 int32_t qr_seq_wanted(const struct qr_sched_req *r, const struct qr_seq *q)
 {
-    if (q->done) return 0;
+    if (q->done || r->loading) return 0;
     if (r->forked) return q->n_ids;
     for (int32_t i = 0; i < q->choice; i++)
         if (!r->seqs[i].done) return 0;

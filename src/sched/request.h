@@ -38,6 +38,7 @@ struct qr_sched_conf {
     uint32_t page_blocks; // of QR_KV_VIRTUAL; 0 is 1
     enum qr_batching batching;
     uint32_t n_slots[QR_TIERS]; // of the tiers that preempted blocks may go to; 0: none
+    uint32_t n_staging; // slots of the RAM tier behind those: blocks on their way to the file
     enum qr_preempt_mode preempt_mode;
     struct qr_preempt_costs preempt_costs; // until better ones come (qr_sched_set_costs)
     // Tests: every so many plans all running requests are preempted that moved on since they were admitted; and
@@ -76,6 +77,9 @@ struct qr_sched_req {
     enum qr_tier tier;                // where its blocks wait while it is preempted; POOL: nowhere
     uint64_t saved_in;                // the plan that moved them there
     uint32_t *saved;                  // memory of the sequences' slots; NULL: it is never swapped
+    int32_t n_io;                     // of its blocks, on their way to or from the file
+    bool io_failed;                   // one of them did not arrive
+    bool loading;                     // it runs, but its blocks are still on their way
     bool moved, drew;                 // since it was admitted: computed anything, drew a token
     int32_t n_scored;                 // prompt positions whose score went out
     int32_t n_prompt_seen;            // prompt tokens that were ever computed

@@ -31,7 +31,7 @@ static enum qr_status new_tiers(struct qr_sched *s)
     if (!s->outs || !s->ins) return QR_ENOMEM;
     for (int t = QR_TIER_POOL + 1; t < QR_TIERS; t++)
         if (qr_kv_tier_new(s->conf.n_slots[t], s->conf.n_blocks, &s->tiers[t]) != QR_OK) return QR_ENOMEM;
-    return QR_OK;
+    return sched_flight_new(s);
 }
 
 enum qr_status qr_sched_new(const struct qr_sched_conf *conf, struct qr_sched **out)
@@ -76,6 +76,7 @@ void qr_sched_free(struct qr_sched **sched)
     qr_kv_tables_free(&s->tables);
     qr_kv_pool_free(&s->pool);
     for (int t = 0; t < QR_TIERS; t++) qr_kv_tier_free(&s->tiers[t]);
+    sched_flight_free(s);
     qr_free(s->outs);
     qr_free(s->ins);
     qr_free(s->running);
@@ -278,6 +279,7 @@ void qr_sched_failed(struct qr_sched *s)
     if (s->n_outs > 0)
         for (struct qr_sched_req *r = qr_queue_each(&s->waiting, NULL); r; r = qr_queue_each(&s->waiting, r))
             if (r->tier != QR_TIER_POOL && r->saved_in == s->i_plan) sched_drop_saved(s, r);
+    sched_io_revoke_writes(s);
     s->n_outs = 0;
     sched_settle(s);
 }
@@ -323,6 +325,7 @@ int32_t qr_sched_end(struct qr_sched *s, struct qr_sched_req *r, int32_t choice)
     else if (r->n_live == 1)
         r->forked = r->state == QR_SCHED_RUNNING;
     if (r->n_live > 0) return slot;
+    if (r->n_io > 0) sched_io_disown(s, r);
     if (r->state == QR_SCHED_WAITING)
         qr_queue_remove(&s->waiting, r);
     else
@@ -400,9 +403,10 @@ static void check_waiting(const struct qr_sched *s)
 void qr_sched_check(const struct qr_sched *s)
 {
     qr_kv_pool_check(s->pool);
-    qr_kv_tables_check(s->tables);
+    qr_kv_tables_check(s->tables, s->n_reads);
     qr_queue_check(&s->waiting);
     sched_check_saved(s);
+    sched_check_flight(s);
     int32_t n_live = 0, n_tokens = 0;
     check_waiting(s);
     for (int32_t i = 0; i < s->n_running; i++) {

@@ -72,7 +72,8 @@ struct qr_plan {
     int32_t n_orders, n_preemptions, n_grants;
 };
 
-// Plans a step of at most budget tokens. While anything waits or runs, at least one token is granted.
+// Plans a step of at most budget tokens. While anything waits or runs, at least one token is granted, or I/O is in
+// flight that somebody waits for.
 const struct qr_plan *qr_sched_plan(struct qr_sched *s, uint64_t now_ns, int32_t budget);
 // The plan as a batch, once; the buffer is the scheduler's, valid until the next plan. Row i belongs to grant
 // i of the plan as it is now (dropped grants are squeezed out). It may hold copies alone; they must be made.
@@ -82,6 +83,11 @@ void qr_sched_computed(struct qr_sched *s);
 // Instead of computed: whether the batch's copies were made is unknown. What they took out of the pool counts
 // as lost, and is recomputed.
 void qr_sched_failed(struct qr_sched *s);
+// I/O of blocks that is to be started now that the batch's copies were made; the list is handed out once.
+int32_t qr_sched_io(struct qr_sched *s, const struct qr_io **out);
+// I/O came to its end, well or not. Between steps.
+void qr_sched_io_done(struct qr_sched *s, const struct qr_io_done *done);
+int32_t qr_sched_io_in_flight(const struct qr_sched *s);
 // What preempting costs from now on. Between steps.
 void qr_sched_set_costs(struct qr_sched *s, const struct qr_preempt_costs *costs);
 // A token that was sampled for a sequence.

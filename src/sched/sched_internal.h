@@ -36,6 +36,12 @@ struct sched_counts { // only grow
     uint64_t n_swaps, n_blocks_out[QR_TIERS], n_blocks_in[QR_TIERS];
 };
 
+struct sched_io { // of a slot of the file
+    struct qr_sched_req *owner; // NULL: gone
+    struct qr_io io;
+    uint32_t at; // in flight[]
+};
+
 struct qr_sched {
     struct qr_sched_conf conf;
     struct qr_kv_pool *pool;
@@ -60,6 +66,12 @@ struct qr_sched {
     // The plan's moves between the pool and other tiers; (slots of all tiers) each.
     struct qr_batch_copy *outs, *ins;
     uint32_t n_outs, n_ins;
+    // Blocks on their way to or from the file; (its slots) each.
+    struct qr_kv_tier *staging;
+    struct sched_io *ios;    // by slot of the file
+    uint32_t *flight;        // slots of the file whose I/O is not done
+    struct qr_io *io_orders; // not handed out yet
+    uint32_t n_flight, n_reads, n_io_orders;
 
     struct qr_plan plan;
     int32_t budget;                    // of the plan
@@ -112,6 +124,8 @@ uint32_t sched_spare(const struct qr_sched *s, const struct qr_sched_req *r);
 
 // ==== swap.c ====
 
+// Whether a request's n_blocks could go to the tier now.
+bool sched_tier_has_room(const struct qr_sched *s, enum qr_tier tier, uint32_t n_blocks);
 // Blocks of a running request that hold computed tokens, those that its sequences share once.
 uint32_t sched_count_blocks(struct qr_sched *s, struct qr_sched_req *r, enum qr_tier tier);
 // Orders copies of them to the tier, which has room, and notes the slots; the tables stay as they are.
@@ -120,7 +134,9 @@ void sched_save(struct qr_sched *s, struct qr_sched_req *r, enum qr_tier tier);
 void sched_load(struct qr_sched *s, struct qr_sched_req *r);
 // A waiting request will be recomputed after all.
 void sched_drop_saved(struct qr_sched *s, struct qr_sched_req *r);
-// The same for one of its sequences, which ends; a leader's go to the next one.
+// Its blocks are in the pool again: the tier's slots are given back.
+void sched_forget_saved(struct qr_sched *s, struct qr_sched_req *r);
+// As dropping, for one of its sequences, which ends; a leader's go to the next one.
 void sched_end_saved(struct qr_sched *s, struct qr_sched_req *r, struct qr_seq *q);
 // The moves ordered so far were made.
 void sched_settle(struct qr_sched *s);
@@ -131,6 +147,21 @@ void sched_check_saved(const struct qr_sched *s);
 // Where the policy says so, preempts one running request of a later class for a waiting one that finds no room,
 // if it would find room in the end.
 void sched_make_way(struct qr_sched *s);
+// ==== flight.c ====
+
+enum qr_status sched_flight_new(struct qr_sched *s) QR_MUST_CHECK;
+void sched_flight_free(struct qr_sched *s);
+// Orders I/O of a block and pins both ends until it is done (K7).
+void sched_io_start(struct qr_sched *s, struct qr_sched_req *r, const struct qr_io *io);
+// Writes that were ordered in this plan are taken back.
+void sched_io_revoke_writes(struct qr_sched *s);
+// Nobody waits for the request's I/O any more.
+void sched_io_disown(struct qr_sched *s, const struct qr_sched_req *r);
+// Whether blocks are about to come free: they are read into for somebody who does not want them any more.
+bool sched_frees_soon(const struct qr_sched *s);
+// Running requests whose blocks have all arrived go on; where one did not, it is recomputed.
+void sched_land(struct qr_sched *s);
+void sched_check_flight(const struct qr_sched *s);
 
 // ==== plan.c ====
 

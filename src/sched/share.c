@@ -3,7 +3,7 @@
 
 bool sched_generates(const struct qr_sched_req *r, const struct qr_seq *q)
 {
-    return r->forked && !q->done && q->n_computed >= r->req->n_prompt && q->n_ids - q->n_computed == 1;
+    return r->forked && !q->done && !r->loading && q->n_computed >= r->req->n_prompt && q->n_ids - q->n_computed == 1;
 }
 
 static bool has_turn_before(const struct sched_turn *t, const struct sched_pick *p)

@@ -7,6 +7,13 @@ static int32_t blocks_of(const struct qr_sched *s, const struct qr_seq *q)
     return qr_kv_blocks_for(q->n_computed, s->conf.block_size);
 }
 
+bool sched_tier_has_room(const struct qr_sched *s, enum qr_tier tier, uint32_t n_blocks)
+{
+    // Blocks for the file pass through staging memory, so that those of the pool are free at once.
+    if (tier == QR_TIER_FILE && n_blocks > qr_kv_tier_n_free(s->staging)) return false;
+    return n_blocks <= qr_kv_tier_n_free(s->tiers[tier]);
+}
+
 uint32_t sched_count_blocks(struct qr_sched *s, struct qr_sched_req *r, enum qr_tier tier)
 {
     struct qr_kv_tier *t = s->tiers[tier];
@@ -19,12 +26,24 @@ uint32_t sched_count_blocks(struct qr_sched *s, struct qr_sched_req *r, enum qr_
     return n;
 }
 
+static void save_block(struct qr_sched *s, struct qr_sched_req *r, qr_block_id id, qr_slot_id slot)
+{
+    struct qr_batch_copy *out = &s->outs[s->n_outs++];
+    *out = (struct qr_batch_copy){id, slot, QR_TIER_POOL, QR_TIER_RAM};
+    if (r->tier == QR_TIER_RAM) return;
+    qr_slot_id staged = qr_kv_tier_take(s->staging);
+    QR_ASSERT(staged != QR_SLOT_NONE);
+    out->dst = s->conf.n_slots[QR_TIER_RAM] + staged;
+    sched_io_start(s, r, &(struct qr_io){QR_IO_WRITE, slot, out->dst});
+}
+
 void sched_save(struct qr_sched *s, struct qr_sched_req *r, enum qr_tier tier)
 {
     struct qr_kv_tier *t = s->tiers[tier];
     qr_kv_tier_begin(t);
     r->tier = tier;
     r->saved_in = s->i_plan;
+    r->io_failed = false;
     for (int32_t i = 0; i < r->req->n_choices; i++) {
         struct qr_seq *q = &r->seqs[i];
         if (q->slot < 0) continue;
@@ -33,27 +52,29 @@ void sched_save(struct qr_sched *s, struct qr_sched_req *r, enum qr_tier tier)
         for (int32_t j = 0; j < q->n_saved; j++) {
             bool first;
             q->saved[j] = qr_kv_tier_save(t, ids[j], &first);
-            if (first)
-                s->outs[s->n_outs++] =
-                    (struct qr_batch_copy){ids[j], q->saved[j], QR_TIER_POOL, (uint16_t)tier};
+            if (first) save_block(s, r, ids[j], q->saved[j]);
         }
     }
 }
 
-// The entry's slot is loaded: its first reference is kept until the copy was made, so that nothing else is
-// copied to the slot in the same step.
-static void load_block(struct qr_sched *s, struct qr_seq *q, qr_slot_id slot, enum qr_tier tier)
+// A slot that is copied from has one more reference until that was done, so that nothing else is copied to it in the
+// same step; one that is read from has it until the read is done.
+static void load_block(struct qr_sched *s, struct qr_sched_req *r, struct qr_seq *q, qr_slot_id slot)
 {
-    struct qr_kv_tier *t = s->tiers[tier];
+    struct qr_kv_tier *t = s->tiers[r->tier];
     qr_block_id id = qr_kv_tier_block_of(t, slot);
     if (id != QR_BLOCK_NONE) {
         qr_kv_table_share(s->tables, q->slot, id);
-        qr_kv_tier_unref(t, slot);
         return;
     }
     id = qr_kv_table_grow(s->tables, q->slot);
     qr_kv_tier_note(t, slot, id);
-    s->ins[s->n_ins++] = (struct qr_batch_copy){slot, id, (uint16_t)tier, QR_TIER_POOL};
+    if (r->tier == QR_TIER_FILE) {
+        sched_io_start(s, r, &(struct qr_io){QR_IO_READ, slot, id});
+        return;
+    }
+    qr_kv_tier_ref(t, slot);
+    s->ins[s->n_ins++] = (struct qr_batch_copy){slot, id, QR_TIER_RAM, QR_TIER_POOL};
 }
 
 void sched_load(struct qr_sched *s, struct qr_sched_req *r)
@@ -61,23 +82,29 @@ void sched_load(struct qr_sched *s, struct qr_sched_req *r)
     qr_kv_tier_begin(s->tiers[r->tier]);
     for (int32_t i = 0; i < r->req->n_choices; i++) {
         struct qr_seq *q = &r->seqs[i];
-        for (int32_t j = 0; j < q->n_saved; j++) load_block(s, q, q->saved[j], r->tier);
-        q->n_saved = 0;
+        for (int32_t j = 0; j < q->n_saved; j++) load_block(s, r, q, q->saved[j]);
     }
-    r->tier = QR_TIER_POOL;
+    r->loading = r->tier == QR_TIER_FILE;
+    if (!r->loading) sched_forget_saved(s, r);
 }
 
 static void unref_saved(struct qr_sched *s, const struct qr_sched_req *r, struct qr_seq *q)
 {
     while (q->n_saved > 0) qr_kv_tier_unref(s->tiers[r->tier], q->saved[--q->n_saved]);
-    q->n_computed = 0;
+}
+
+void sched_forget_saved(struct qr_sched *s, struct qr_sched_req *r)
+{
+    for (int32_t i = 0; i < r->req->n_choices; i++) unref_saved(s, r, &r->seqs[i]);
+    r->tier = QR_TIER_POOL;
 }
 
 void sched_drop_saved(struct qr_sched *s, struct qr_sched_req *r)
 {
-    for (int32_t i = 0; i < r->req->n_choices; i++) unref_saved(s, r, &r->seqs[i]);
-    r->tier = QR_TIER_POOL;
+    sched_forget_saved(s, r);
+    for (int32_t i = 0; i < r->req->n_choices; i++) r->seqs[i].n_computed = 0;
     r->forked = false;
+    r->io_failed = false;
 }
 
 void sched_end_saved(struct qr_sched *s, struct qr_sched_req *r, struct qr_seq *q)
@@ -87,12 +114,15 @@ void sched_end_saved(struct qr_sched *s, struct qr_sched_req *r, struct qr_seq *
         QR_ASSERT(to->n_saved == 0);
         for (int32_t j = 0; j < q->n_saved; j++) to->saved[j] = q->saved[j];
         to->n_saved = q->n_saved;
+        q->n_saved = 0;
+        if (r->state == QR_SCHED_RUNNING) return; // its table was handed over
         to->n_computed = q->n_computed;
         if (to->n_seen < to->n_computed) to->n_seen = to->n_computed;
-        q->n_saved = q->n_computed = 0;
+        q->n_computed = 0;
         return;
     }
     unref_saved(s, r, q);
+    q->n_computed = 0;
     if (r->n_live == 0) r->tier = QR_TIER_POOL;
 }
 
@@ -102,7 +132,8 @@ void sched_settle(struct qr_sched *s)
         qr_kv_tier_unref(s->tiers[s->ins[i].src_tier], s->ins[i].src);
         s->counts.n_blocks_in[s->ins[i].src_tier]++;
     }
-    for (uint32_t i = 0; i < s->n_outs; i++) s->counts.n_blocks_out[s->outs[i].dst_tier]++;
+    for (uint32_t i = 0; i < s->n_outs; i++)
+        s->counts.n_blocks_out[QR_TIER_RAM] += s->outs[i].dst < s->conf.n_slots[QR_TIER_RAM]; // not staged ones
     s->n_ins = s->n_outs = 0;
 }
 
@@ -116,6 +147,13 @@ void sched_check_saved(const struct qr_sched *s)
             QR_ASSERT(q->n_saved == 0 || (r->tier != QR_TIER_POOL && !q->done));
             n_entries[r->tier] += (uint64_t)q->n_saved;
         }
+    for (int32_t i = 0; i < s->n_running; i++)
+        for (int32_t j = 0; j < s->running[i]->req->n_choices; j++) {
+            const struct qr_seq *q = &s->running[i]->seqs[j];
+            QR_ASSERT(q->n_saved == 0 || s->running[i]->loading);
+            n_entries[s->running[i]->tier] += (uint64_t)q->n_saved;
+        }
+    n_entries[QR_TIER_FILE] += s->n_flight;
     for (uint32_t i = 0; i < s->n_ins; i++) n_entries[s->ins[i].src_tier]++;
     for (int t = QR_TIER_POOL + 1; t < QR_TIERS; t++) {
         qr_kv_tier_check(s->tiers[t]);

@@ -35,6 +35,7 @@ void sched_make_way(struct qr_sched *s)
 {
     struct qr_sched_req *r = s->waiting.head;
     if (!r || s->n_running == 0 || !s->waiting.policy->makes_way) return;
+    if (r->n_io > 0 || sched_frees_soon(s)) return; // it is I/O that r waits for
     // Baselines of layout and batching promise never to preempt.
     if (s->conf.layout != QR_KV_PAGED || s->conf.batching != QR_BATCHING_CONTINUOUS) return;
     // The last one is of the latest class; who is aged runs before all that are not.

@@ -14,6 +14,11 @@ struct slot {
     uint64_t *past; // (cap) past[p] is the hash of ids[0 .. p]
 };
 
+struct sim_io {
+    struct qr_io io;
+    uint64_t due; // poll
+};
+
 struct exec_sim {
     struct qr_exec face;
     struct qr_exec_sim_conf conf;
@@ -23,13 +28,16 @@ struct exec_sim {
     uint64_t *writers;  // (n_blocks) step << 16 | row + 1 of the last write
     struct qr_out_row *rows; // (n_tokens_max + n_slots)
     struct qr_top *tops;     // (n_tokens_max + n_slots, QR_LOGPROBS_MAX)
+    struct sim_io *ios; // (n_file) under way
+    int32_t n_ios;
+    uint64_t i_poll, n_ios_ever;
     struct qr_exec_result result;
     qr_ticket last;
 };
 
 static uint32_t tier_blocks(const struct qr_exec_sim_conf *c, int tier)
 {
-    return tier == QR_TIER_POOL ? c->n_blocks : tier == QR_TIER_RAM ? c->n_ram : 0;
+    return tier == QR_TIER_POOL ? c->n_blocks : tier == QR_TIER_RAM ? c->n_ram + c->n_staging : c->n_file;
 }
 
 static struct exec_sim *sim_of(struct qr_exec *x)
@@ -44,7 +52,8 @@ static void sim_info(struct qr_exec *x, struct qr_exec_info *out)
                                  .n_tokens_max = c->n_tokens_max,
                                  .block_size = c->block_size,
                                  .n_blocks = c->n_blocks,
-                                 .tier_slots = {[QR_TIER_RAM] = c->n_ram},
+                                 .tier_slots = {[QR_TIER_RAM] = c->n_ram, [QR_TIER_FILE] = c->n_file},
+                                 .n_staging = c->n_staging,
                                  .n_groups = 1,
                                  .n_vocab = c->n_vocab,
                                  .ctx_max = c->ctx_max};
@@ -234,6 +243,61 @@ static enum qr_status sim_wait(struct qr_exec *x, qr_ticket t, struct qr_exec_re
 }
 
 // What was written is gone: a read of it is caught.
+static uint64_t *shadow_of(struct exec_sim *e, int tier, uint32_t id)
+{
+    QR_ASSERT(id < tier_blocks(&e->conf, tier));
+    return e->shadow[tier] + (size_t)id * (size_t)e->conf.block_size;
+}
+
+// What is about to be overwritten reads as never written.
+static void sim_io_submit(struct qr_exec *x, const struct qr_io *io, int32_t n)
+{
+    struct exec_sim *e = sim_of(x);
+    size_t bytes = (size_t)e->conf.block_size * sizeof(uint64_t);
+    for (int32_t i = 0; i < n; i++) {
+        QR_ASSERT((uint32_t)e->n_ios < e->conf.n_file);
+        for (int32_t k = 0; k < e->n_ios; k++) QR_ASSERT(e->ios[k].io.file != io[i].file);
+        uint64_t delay = qr_mix64(e->n_ios_ever++) % (uint64_t)(e->conf.io_delay + 1);
+        e->ios[e->n_ios++] = (struct sim_io){io[i], e->i_poll + delay};
+        if (!e->conf.shadow) continue;
+        bool write = io[i].kind == QR_IO_WRITE;
+        memset(write ? shadow_of(e, QR_TIER_FILE, io[i].file) : shadow_of(e, QR_TIER_POOL, io[i].mem), 0, bytes);
+    }
+}
+
+// Bytes move at the very end, so that an end that was not left alone shows.
+static enum qr_status sim_io_end(struct exec_sim *e, const struct qr_io *io)
+{
+    int32_t every = e->conf.io_fail_every;
+    if (every > 0 && qr_mix64(e->n_ios_ever ^ e->i_poll << 20 ^ io->file) % (uint64_t)every == 0) return QR_EIO;
+    if (!e->conf.shadow) return QR_OK;
+    uint64_t *file = shadow_of(e, QR_TIER_FILE, io->file);
+    uint64_t *mem = shadow_of(e, io->kind == QR_IO_WRITE ? QR_TIER_RAM : QR_TIER_POOL, io->mem);
+    bool write = io->kind == QR_IO_WRITE;
+    memcpy(write ? file : mem, write ? mem : file, (size_t)e->conf.block_size * sizeof(uint64_t));
+    return QR_OK;
+}
+
+static int32_t sim_io_poll(struct qr_exec *x, struct qr_io_done *out, int32_t cap, int timeout_ms)
+{
+    struct exec_sim *e = sim_of(x);
+    int32_t n = 0;
+    uint64_t soonest = UINT64_MAX;
+    for (int32_t i = 0; i < e->n_ios; i++)
+        if (e->ios[i].due < soonest) soonest = e->ios[i].due;
+    e->i_poll++;
+    if (timeout_ms != 0 && e->n_ios > 0 && soonest > e->i_poll) e->i_poll = soonest;
+    for (int32_t i = 0; i < e->n_ios && n < cap;) {
+        if (e->ios[i].due > e->i_poll) {
+            i++;
+            continue;
+        }
+        out[n++] = (struct qr_io_done){e->ios[i].io, sim_io_end(e, &e->ios[i].io), 1000};
+        e->ios[i] = e->ios[--e->n_ios];
+    }
+    return n;
+}
+
 static void sim_trim(struct qr_exec *x)
 {
     struct exec_sim *e = sim_of(x);
@@ -251,6 +315,7 @@ static void sim_close(struct qr_exec *x)
     qr_free(e->slots);
     for (int t = 0; t < QR_TIERS; t++) qr_free(e->shadow[t]);
     qr_free(e->writers);
+    qr_free(e->ios);
     qr_free(e->rows);
     qr_free(e->tops);
     qr_free(e);
@@ -272,6 +337,8 @@ static const struct qr_exec_ops sim_ops = {.info = sim_info,
                                            .seq_close = sim_seq_close,
                                            .submit = sim_submit,
                                            .wait = sim_wait,
+                                           .io_submit = sim_io_submit,
+                                           .io_poll = sim_io_poll,
                                            .trim = sim_trim,
                                            .close = sim_close};
 
@@ -290,7 +357,8 @@ enum qr_status qr_exec_sim_new(const struct qr_exec_sim_conf *conf, struct qr_ex
     e->slots = qr_calloc(QR_MEM_EXEC, (size_t)conf->n_slots, sizeof *e->slots);
     e->rows = qr_malloc(QR_MEM_EXEC, n_rows * sizeof *e->rows);
     e->tops = qr_malloc(QR_MEM_EXEC, n_rows * QR_LOGPROBS_MAX * sizeof *e->tops);
-    if (!e->slots || !e->rows || !e->tops || (conf->shadow && new_shadow(e) != QR_OK)) {
+    e->ios = qr_malloc(QR_MEM_EXEC, ((size_t)conf->n_file + 1) * sizeof *e->ios);
+    if (!e->slots || !e->rows || !e->tops || !e->ios || (conf->shadow && new_shadow(e) != QR_OK)) {
         sim_close(&e->face);
         return qr_fail(err, QR_ENOMEM, "no memory for the simulated executor (%u blocks, %d slots)",
                        conf->n_blocks, conf->n_slots);

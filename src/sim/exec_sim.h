@@ -17,6 +17,9 @@ struct qr_exec_sim_conf {
     int32_t n_slots, n_tokens_max, block_size, n_vocab, ctx_max;
     uint32_t n_blocks;
     uint32_t n_ram; // blocks of the RAM tier
+    uint32_t n_file, n_staging;
+    int32_t io_delay;      // polls that I/O takes at most; each draws its own
+    int32_t io_fail_every; // every so manieth I/O fails; 0: none
     uint64_t block_bytes; // said of a block; 0: one a token
     struct qr_clock *clock; // advanced by each step's cost when it is virtual
     struct qr_sim_costs costs;

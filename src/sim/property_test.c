@@ -87,8 +87,16 @@ static struct rig_conf draw_conf(struct world *w)
     c.n_blocks = (uint32_t)draw(w, per_seq, 4 * per_seq);
     // From no swap space over one that only some fit into to one for all.
     if (draw(w, 0, 2) > 0) c.n_ram = (uint32_t)draw(w, 0, 1 + (int32_t)c.n_blocks * (draw(w, 0, 3) ? 1 : 8));
+    if (!w->layouts && draw(w, 0, 1)) {
+        c.n_file = (uint32_t)draw(w, 1, 8 * (int32_t)c.n_blocks);
+        c.n_staging = (uint32_t)draw(w, 1, 2 * (int32_t)c.n_blocks);
+        c.io_delay = draw(w, 0, 12);
+        c.io_fail_every = w->faults ? draw(w, 2, 60) : 0;
+        if (draw(w, 0, 1)) c.n_ram = 0;
+    }
     c.preempt_mode = (enum qr_preempt_mode)draw(w, QR_PREEMPT_AUTO, QR_PREEMPT_RECOMPUTE);
-    if (draw(w, 0, 3) == 0) c.preempt_every = (uint64_t)draw(w, 1, 9);
+    // Computing everything again for each token takes a budget that a few steps of fill.
+    if (draw(w, 0, 2) == 0 && c.budget >= 64) c.preempt_every = (uint64_t)draw(w, 1, 9);
     if (!w->layouts) return c;
     c.layout = (enum qr_kv_layout_kind)draw(w, 0, QR_KV_LAYOUTS - 1);
     c.batching = draw(w, 0, 1) ? QR_BATCHING_CONTINUOUS : (enum qr_batching)draw(w, 1, QR_BATCHING_STATIC);

@@ -21,6 +21,8 @@ struct rig_conf {
     uint32_t page_blocks;
     enum qr_batching batching;
     uint32_t n_ram; // blocks of swap space
+    uint32_t n_file, n_staging;
+    int32_t io_delay, io_fail_every;
     enum qr_preempt_mode preempt_mode;
     uint64_t preempt_every, preempt_at;
     const struct qr_policy *policy;

@@ -52,6 +52,16 @@ static enum qr_status spy_wait(struct qr_exec *x, qr_ticket t, struct qr_exec_re
     return QR_EIO;
 }
 
+static void spy_io_submit(struct qr_exec *x, const struct qr_io *io, int32_t n)
+{
+    spy_of(x)->inner->ops->io_submit(spy_of(x)->inner, io, n);
+}
+
+static int32_t spy_io_poll(struct qr_exec *x, struct qr_io_done *out, int32_t cap, int timeout_ms)
+{
+    return spy_of(x)->inner->ops->io_poll(spy_of(x)->inner, out, cap, timeout_ms);
+}
+
 static void spy_close(struct qr_exec *x)
 {
     spy_of(x)->inner->ops->close(spy_of(x)->inner);
@@ -67,6 +77,8 @@ static const struct qr_exec_ops spy_ops = {.info = spy_info,
                                            .seq_close = spy_seq_close,
                                            .submit = spy_submit,
                                            .wait = spy_wait,
+                                           .io_submit = spy_io_submit,
+                                           .io_poll = spy_io_poll,
                                            .trim = spy_trim,
                                            .close = spy_close};
 
@@ -85,6 +97,10 @@ void sim_rig_open(struct rig *r, const struct rig_conf *conf)
                                   .n_blocks = conf->n_blocks,
                                   .clock = clock,
                                   .n_ram = conf->n_ram,
+                                  .n_file = conf->n_file,
+                                  .n_staging = conf->n_staging,
+                                  .io_delay = conf->io_delay,
+                                  .io_fail_every = conf->io_fail_every,
                                   .costs = {1000000, 100000, 200000, 20000, 100, 0}};
     assert_int_equal(qr_exec_sim_new(&sc, &r->spy.inner, NULL), QR_OK);
     r->spy.face.ops = &spy_ops;

@@ -20,14 +20,39 @@ def test_swapped_requests_go_on_as_if_nothing_had_happened(start):
     assert on_threads(lambda p: run(s, p), PROMPTS) == solo
     n = s.metric("quire:preemptions_total", 'method="swap"')
     assert n > 0 and n + s.metric("quire:preemptions_total", 'method="recompute"') == s.metric("vllm:num_preemptions_total")
-    out, back = (s.metric("quire:swap_bytes_total", f'direction="{d}"') for d in ("out", "in"))
+    out, back = (s.metric("quire:swap_bytes_total", f'tier="ram",direction="{d}"') for d in ("out", "in"))
     assert out > 0 and out == back
     s.idle()
-    assert s.metric("quire:swap_blocks", 'state="used"') == 0 and s.metric("quire:swap_blocks", 'state="free"') > 64
+    assert s.metric("quire:swap_blocks", 'tier="ram",state="used"') == 0
+    assert s.metric("quire:swap_blocks", 'tier="ram",state="free"') > 64
     line = next(line for line in s.log if "engine: preempted request" in line)
     for word in "swapped to memory", "to compute them again", "--kv-cache-memory-bytes":
         assert word in line, line
     assert any("swap space:" in line and "--kv-cache-memory-bytes" in line for line in s.log)
+
+
+def test_a_swap_file(start, tmp_path):
+    path = tmp_path / "swap"
+    s = start(*POOL, "--check", "step", "--swap-file", str(path), "--swap-file-size", "32M", "--preemption-mode", "swap")
+    assert path.stat().st_size > 31e6
+    solo = [run(s, p) for p in PROMPTS]
+    assert on_threads(lambda p: run(s, p), PROMPTS) == solo
+    assert s.metric("quire:preemptions_total", 'method="swap"') > 0
+    assert s.metric("quire:swap_bytes_total", 'tier="file",direction="in"') > 0
+    s.idle()
+    assert s.metric("quire:swap_blocks", 'tier="file",state="used"') == 0
+    assert "swapped to the file" in next(line for line in s.log if "engine: preempted request" in line)
+    s.stop()
+    assert not path.exists()
+
+
+def test_a_swap_file_that_is_cut_costs_time_and_no_answer(start, tmp_path):
+    path = tmp_path / "swap"
+    s = start(*POOL, "--check", "preempt-swap", "--swap-file", str(path), "--swap-file-size", "32M")
+    want = [run(s, p, max_tokens=60) for p in PROMPTS[:3]]
+    path.open("r+b").truncate(4096)
+    assert on_threads(lambda p: run(s, p, max_tokens=60), PROMPTS[:3]) == want
+    s.alive()
 
 
 def test_without_swap_space_the_line_says_what_would_keep_them(start):
@@ -61,3 +86,14 @@ def test_options_that_make_no_sense_say_so():
     assert "expected auto, swap or recompute" in refused("--preemption-mode", "drop")
     assert "for GiB write 4G" in refused("--swap-space", "4")
     assert "preempt-swap" in refused("--check", "everything")
+    assert "go together" in refused("--swap-file", "x")
+    assert "go together" in refused("--swap-file-size", "1G")
+
+
+def test_a_file_that_is_there_is_left_alone(tmp_path):
+    path = tmp_path / "model.gguf"
+    path.write_text("precious")
+    r = subprocess.run([QUIRE, "serve", TINY, "--port", "0", "--swap-file", str(path), "--swap-file-size", "1M"],
+                       stdin=subprocess.DEVNULL, capture_output=True, timeout=20)
+    assert r.returncode == 1 and b"it is left alone" in r.stderr, r.stderr
+    assert path.read_text() == "precious"

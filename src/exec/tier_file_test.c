@@ -1,0 +1,197 @@
+#include "exec/tier_file.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/test.h"
+
+enum { SLOTS = 6 };
+
+struct rig {
+    struct kvmem pool, ram;
+    char path[200];
+    struct tier_file_conf conf;
+};
+
+static const char *here(void)
+{
+    return qr_test_build_path(".");
+}
+
+static void open_rig(struct rig *r, const char *dir, size_t block_bytes)
+{
+    assert_int_equal(kvmem_init(&r->pool, 8, block_bytes), QR_OK);
+    assert_int_equal(kvmem_init(&r->ram, SLOTS, block_bytes), QR_OK);
+    snprintf(r->path, sizeof r->path, "%s/quire-swap-test-%d", dir, (int)getpid());
+    unlink(r->path);
+    r->conf = (struct tier_file_conf){
+        .path = r->path, .n_slots = SLOTS, .pool = &r->pool, .ram = &r->ram, .block_bytes = block_bytes};
+}
+
+static void close_rig(struct rig *r)
+{
+    kvmem_fini(&r->pool);
+    kvmem_fini(&r->ram);
+    unlink(r->path);
+}
+
+static struct tier_file *open_file(struct rig *r)
+{
+    struct tier_file *f = NULL;
+    struct qr_error err = {0};
+    if (tier_file_new(&r->conf, &f, &err) != QR_OK) fail_msg("%s", err.msg);
+    return f;
+}
+
+static void wait_for(struct tier_file *f, int n, enum qr_status want)
+{
+    struct qr_io_done done[SLOTS];
+    while (n > 0) {
+        int got = tier_file_poll(f, done, SLOTS, 5000);
+        assert_in_range(got, 1, n);
+        for (int i = 0; i < got; i++) assert_int_equal(done[i].status, want);
+        n -= got;
+    }
+    assert_int_equal(tier_file_poll(f, done, SLOTS, 0), 0);
+    assert_int_equal(tier_file_poll(f, done, SLOTS, 5000), 0); // nothing is under way: no wait
+}
+
+static uint8_t *slot_of(struct kvmem *m, uint32_t i)
+{
+    return m->base + (size_t)i * m->block_bytes;
+}
+
+static void fill(uint8_t *p, size_t n, uint64_t seed)
+{
+    for (size_t i = 0; i < n; i++) p[i] = (uint8_t)qr_rand_u64(seed, 0, i / 8 * 8) ^ (uint8_t)i;
+}
+
+static bool holds(const uint8_t *p, size_t n, uint64_t seed)
+{
+    for (size_t i = 0; i < n; i++)
+        if (p[i] != (uint8_t)((uint8_t)qr_rand_u64(seed, 0, i / 8 * 8) ^ (uint8_t)i)) return false;
+    return true;
+}
+
+static void write_all(struct rig *r, struct tier_file *f)
+{
+    struct qr_io io[SLOTS];
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        fill(slot_of(&r->ram, i), r->conf.block_bytes, i);
+        io[i] = (struct qr_io){QR_IO_WRITE, SLOTS - 1 - i, i};
+    }
+    tier_file_submit(f, io, SLOTS);
+}
+
+static void round_trip(const char *dir, size_t block_bytes)
+{
+    struct rig r;
+    open_rig(&r, dir, block_bytes);
+    struct tier_file *f = open_file(&r);
+    write_all(&r, f);
+    wait_for(f, SLOTS, QR_OK);
+    struct qr_io io[2] = {{QR_IO_READ, 0, 7}, {QR_IO_READ, 4, 2}};
+    tier_file_submit(f, io, 2);
+    wait_for(f, 2, QR_OK);
+    assert_true(holds(slot_of(&r.pool, 7), block_bytes, 5));
+    assert_true(holds(slot_of(&r.pool, 2), block_bytes, 1));
+    fill(slot_of(&r.ram, 3), block_bytes, 99); // a slot is used again
+    io[0] = (struct qr_io){QR_IO_WRITE, 4, 3};
+    tier_file_submit(f, io, 1);
+    wait_for(f, 1, QR_OK);
+    tier_file_submit(f, io + 1, 1);
+    wait_for(f, 1, QR_OK);
+    assert_true(holds(slot_of(&r.pool, 2), block_bytes, 99));
+    tier_file_free(&f);
+    assert_int_equal(access(r.path, F_OK), -1); // it leaves nothing behind
+    close_rig(&r);
+}
+
+QR_TEST(tier_file_gives_back_what_was_written)
+{
+    round_trip(here(), 4096 * 3); // straight from memory
+    round_trip(here(), 10000);    // by way of a page of its own
+    if (access("/dev/shm", W_OK) == 0) round_trip("/dev/shm", 8192); // perhaps without O_DIRECT
+}
+
+QR_TEST(tier_file_damage_is_an_error_and_no_answer)
+{
+    struct rig r;
+    open_rig(&r, here(), 4096);
+    struct tier_file *f = open_file(&r);
+    write_all(&r, f);
+    wait_for(f, SLOTS, QR_OK);
+    FILE *other = fopen(r.path, "r+");
+    assert_non_null(other);
+    fseek(other, 4096 * 3 + 77, SEEK_SET); // a bit of slot 2 flips
+    int c = fgetc(other);
+    fseek(other, -1, SEEK_CUR);
+    fputc(c ^ 4, other);
+    fclose(other);
+    tier_file_submit(f, &(struct qr_io){QR_IO_READ, 2, 0}, 1);
+    wait_for(f, 1, QR_EIO);
+    tier_file_submit(f, &(struct qr_io){QR_IO_READ, 1, 0}, 1);
+    wait_for(f, 1, QR_OK);
+    assert_int_equal(truncate(r.path, 4096 * 5), 0); // slots 4 and 5 are gone
+    tier_file_submit(f, &(struct qr_io){QR_IO_READ, 5, 0}, 1);
+    wait_for(f, 1, QR_EIO);
+    tier_file_free(&f);
+    close_rig(&r);
+}
+
+QR_TEST(tier_file_leaves_other_peoples_files_alone)
+{
+    struct rig r;
+    struct tier_file *f = NULL, *second = NULL;
+    struct qr_error err;
+    open_rig(&r, here(), 4096);
+    FILE *theirs = fopen(r.path, "w");
+    fputs("important, and longer than a page's name", theirs);
+    fclose(theirs);
+    assert_int_equal(tier_file_new(&r.conf, &f, &err), QR_EINVAL);
+    assert_non_null(strstr(err.msg, "is no swap file is there; it is left alone"));
+    struct stat st;
+    assert_int_equal(stat(r.path, &st), 0);
+    assert_int_equal(st.st_size, 40);
+    unlink(r.path);
+
+    f = open_file(&r);
+    assert_int_equal(tier_file_new(&r.conf, &second, &err), QR_EINVAL);
+    assert_non_null(strstr(err.msg, "another process uses it"));
+    assert_int_equal(access(r.path, F_OK), 0);
+    tier_file_free(&f);
+
+    theirs = fopen(r.path, "w"); // one that a crash left behind
+    fwrite("quire swap 1\n\0\0\0", 1, 16, theirs);
+    fclose(theirs);
+    f = open_file(&r);
+    write_all(&r, f);
+    tier_file_free(&f); // with I/O under way
+    r.conf.path = "/nowhere/at/all";
+    assert_int_equal(tier_file_new(&r.conf, &f, &err), QR_EIO);
+    assert_non_null(strstr(err.msg, "--swap-file /nowhere/at/all: cannot open it"));
+    r.conf.path = here();
+    assert_int_equal(tier_file_new(&r.conf, &f, &err), QR_EIO);
+    close_rig(&r);
+}
+
+QR_TEST(tier_file_new_survives_no_memory)
+{
+    struct rig r;
+    open_rig(&r, here(), 4096);
+    size_t live = qr_mem_live_bytes(QR_MEM_EXEC);
+    for (uint64_t at = 1; at <= 5; at++) {
+        struct tier_file *f = NULL;
+        qr_mem_fail_at(at, 0);
+        assert_int_equal(tier_file_new(&r.conf, &f, NULL), QR_ENOMEM);
+        qr_mem_fail_at(0, 0);
+        assert_null(f);
+        assert_int_equal(qr_mem_live_bytes(QR_MEM_EXEC), live);
+    }
+    close_rig(&r);
+}
