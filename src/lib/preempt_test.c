@@ -197,7 +197,7 @@ QR_TEST(preempt_in_every_step_changes_no_bit_of_an_answer)
             w->conf.preempt_every = every;
             run(&r, w);
             same_answers(w, right);
-            assert_true(w->end.n_preemptions > 10);
+            assert_true(w->end.n_preemptions > 3); // who waits for the file is left alone
             if (holds_all(&w->tiers)) {
                 assert_int_equal(w->end.n_recomputed_tokens, 0);
                 for (int t = 0; t < QR_TIERS; t++)
