@@ -49,10 +49,11 @@ struct api_pieces {
     struct qr_buf tokens, logprobs, tops, offsets, content, ids, prompt;
 };
 
-// One sequence of a generation: one prompt's answer.
+// One sequence of a generation: one choice of one prompt. Choice k of prompt i is seqs[i * n_choices + k]; the
+// choices of a prompt are one request of the engine, and borrow the first one's prompt.
 struct api_seq {
     struct call *call;
-    int32_t index;
+    int32_t index, choice;
     _Atomic qr_req_id id; // 0: not submitted
     int32_t *prompt;
     size_t n_prompt;
@@ -65,6 +66,7 @@ struct api_seq {
     int32_t stop_token, stop_string;
     int32_t n_generated, n_cached;
     uint64_t first_ns, last_ns;
+    int32_t n_left, n_generated_max; // of a prompt's first choice: its choices that are not finished, the longest answer
 };
 
 struct api_gen {
@@ -73,7 +75,8 @@ struct api_gen {
     struct qr_buf stops_text; // copies of the stop strings, one after the other
     char id[160];             // "chatcmpl-..."
     int64_t created;          // unix seconds
-    struct api_seq *seqs;
+    struct api_seq *seqs;             // (n_prompts, n_choices)
+    int32_t n_choices;
     _Atomic int32_t n_seqs;           // the count is set once seqs can be read
     int32_t n_open;                   // submitted or about to be, and not finished
     bool answered;                    // the client has its answer, or an error

@@ -19,7 +19,7 @@ void gen_free(struct api_gen **gp)
     *gp = NULL;
     if (!g) return;
     for (int i = 0; i < g->n_seqs; i++) {
-        qr_free(g->seqs[i].prompt);
+        if (g->seqs[i].choice == 0) qr_free(g->seqs[i].prompt);
         qr_buf_fini(&g->seqs[i].text);
         pieces_fini(&g->seqs[i].pieces);
     }
@@ -37,7 +37,7 @@ void gen_abandon(struct call *c)
     int32_t n = g ? atomic_load(&g->n_seqs) : 0;
     for (int32_t i = 0; i < n; i++) {
         qr_req_id id = atomic_load(&g->seqs[i].id);
-        if (id) qr_lib_cancel(lib, id);
+        if (id && g->seqs[i].choice == 0) qr_lib_cancel(lib, id); // all its choices
     }
 }
 
@@ -131,11 +131,11 @@ static enum qr_status check_answer(const struct api_gen *g, int32_t max_model_le
         if (!g->params.stream) n += room * (sp->n_logprobs + 1);
         n += n_prompt * (sp->n_prompt_logprobs + 1);
     }
-    if (g->n_seqs == 1 || n <= API_MAX_ENTRIES) return QR_OK;
+    if (g->n_seqs == 1 || n <= API_MAX_ENTRIES) return QR_OK; // n counts a prompt's for each of its choices
     return qr_fail_param(
         err, QR_EINVAL, sp->n_logprobs < 0 ? "prompt_logprobs" : "logprobs",
         "The answer could hold %lld log-probabilities; at most %d are allowed in a request of several "
-        "prompts. Send fewer prompts at once.",
+        "prompts or choices. Send fewer at once.",
         (long long)n, API_MAX_ENTRIES);
 }
 
@@ -148,7 +148,7 @@ static struct qr_gen engine_request(struct call *c, struct api_seq *s, uint64_t 
     const struct qr_lib_info *info = qr_lib_info(atomic_load(&c->api->lib));
     struct qr_gen r = {.req = {.prompt = s->prompt,
                                .n_prompt = (int32_t)s->n_prompt,
-                               .n_choices = 1,
+                               .n_choices = g->n_choices,
                                .sampling = p->sampling},
                        .stops = p->stops,
                        .n_stops = p->n_stops,
@@ -165,7 +165,7 @@ static struct qr_gen engine_request(struct call *c, struct api_seq *s, uint64_t 
     r.req.fair_key = c->client;
     if (p->timeout > 0) r.req.deadline_ns = c->arrival_ns + (uint64_t)(p->timeout * 1e9);
     r.req.follows = s->index > 0;
-    for (int i = 1; s->index == 0 && i < g->n_seqs; i++) {
+    for (int i = g->n_choices; s->index == 0 && i < g->n_seqs; i += g->n_choices) {
         r.req.n_followers++;
         r.req.n_follower_tokens += (int64_t)g->seqs[i].n_prompt;
     }
@@ -203,13 +203,18 @@ static void submit_all(struct call *c)
                                          : qr_rand_u64(a->seed, 0x5eed, atomic_fetch_add(&a->n_seeds, 1));
     pthread_mutex_lock(&g->lock);
     g->n_open = g->n_seqs;
-    for (int i = 0; rc == QR_OK && i < g->n_seqs; i++) {
-        if (wants_tokens(&g->params)) pieces_begin(&g->seqs[i]);
-        call_ref(c); // given back at its last event
+    for (int i = 0; rc == QR_OK && i < g->n_seqs; i += g->n_choices) {
+        g->seqs[i].n_left = g->n_choices;
+        for (int k = i; k < i + g->n_choices; k++) {
+            if (wants_tokens(&g->params)) pieces_begin(&g->seqs[k]);
+            call_ref(c); // given back at its last event
+        }
         rc = submit_one(c, &g->seqs[i], seed, &err);
         if (rc == QR_OK) continue;
-        struct call *mine = c;
-        call_unref(&mine); // not the last: the worker has one
+        for (int k = 0; k < g->n_choices; k++) {
+            struct call *mine = c;
+            call_unref(&mine); // not the last: the worker has one
+        }
         g->n_open -= g->n_seqs - i;
     }
     if (rc != QR_OK) {

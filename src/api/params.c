@@ -52,7 +52,8 @@ static const struct field fields[] = {
     JSON("messages", CHAT, messages),
     BOOL("stream", BOTH, stream),
     FN("stream_options", BOTH, field_stream_options),
-    INT("n", BOTH, n, 1, 16384),
+    INT("n", BOTH, n, 1, QR_CHOICES_MAX),
+    INT("best_of", BOTH, best_of, 1, QR_CHOICES_MAX),
     INT("max_tokens", BOTH, max_tokens, 0, INT64_HI),
     INT("max_completion_tokens", CHAT, max_completion_tokens, 0, INT64_HI),
     INT("min_tokens", BOTH, min_tokens, 0, INT64_HI),
@@ -93,7 +94,6 @@ static const struct field fields[] = {
     NEUTRAL("parallel_tool_calls", CHAT, N_FALSE | N_TRUE), // without tools it changes nothing
     NEUTRAL("include_reasoning", CHAT, N_FALSE | N_TRUE),
     // Known, and not supported (yet): passes only where it changes nothing.
-    NEUTRAL("best_of", BOTH, N_1),
     NEUTRAL("suffix", BOTH, 0),
     NEUTRAL("prompt_embeds", BOTH, 0),
     NEUTRAL("use_beam_search", BOTH, N_FALSE),
@@ -296,8 +296,8 @@ static enum qr_status check(struct api_params *p, const struct api_limits *lim, 
 {
     if (p->n > 1 && p->temperature < 1e-5)
         return qr_fail_param(err, QR_EINVAL, "n", "`n` must be 1 when using greedy sampling.");
-    if (p->n > 1)
-        return qr_fail_param(err, QR_ENOTSUP, "n", "`n` greater than 1 is not supported by this server.");
+    if (p->best_of != -1 && p->best_of != p->n)
+        return qr_fail_param(err, QR_ENOTSUP, "best_of", "`best_of` must be absent or equal to `n`: every answer is returned.");
     if ((p->include_usage || p->continuous_usage) && !p->stream)
         return qr_fail_param(err, QR_EINVAL, "stream_options",
                              "`stream_options` can only be set when `stream` is true.");
@@ -322,6 +322,7 @@ static void set_defaults(struct api_params *p, bool chat, const struct api_limit
                              .truncate = -2,
                              .seed = -1,
                              .n = 1,
+                             .best_of = -1,
                              .max_tokens = -1,
                              .max_completion_tokens = -1,
                              .logprobs = -1,

@@ -61,7 +61,7 @@ struct api_params {
     struct qr_text_span bad_words[API_MAX_BAD_WORDS];
     size_t n_bad_words;
     // Raw numbers of the table, before they become `sampling`.
-    int64_t n, max_tokens, max_completion_tokens, min_tokens, top_k, logprobs, top_logprobs, prompt_logprobs;
+    int64_t n, best_of, max_tokens, max_completion_tokens, min_tokens, top_k, logprobs, top_logprobs, prompt_logprobs;
     double temperature, top_p, min_p, presence, frequency, repetition;
     bool want_logprobs;                  // chat's
     char ignored[API_MAX_IGNORED_BYTES]; // "a, b": names that are safe in a header

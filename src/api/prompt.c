@@ -129,17 +129,32 @@ static enum qr_status read_prompt(struct call *c, qr_json *v, struct api_seq *s,
     return rc;
 }
 
-static enum qr_status make_seqs(struct call *c, size_t n, struct qr_error *err)
+static enum qr_status make_seqs(struct call *c, size_t n_prompts, struct qr_error *err)
 {
     struct api_gen *g = atomic_load(&c->gen);
+    g->n_choices = (int32_t)g->params.n;
+    size_t n = n_prompts * (size_t)g->n_choices;
     g->seqs = qr_calloc(QR_MEM_REQ, n, sizeof *g->seqs);
     if (!g->seqs) return qr_fail(err, QR_ENOMEM, "Out of memory.");
     for (size_t i = 0; i < n; i++) {
         g->seqs[i].call = c;
         g->seqs[i].index = (int32_t)i;
+        g->seqs[i].choice = (int32_t)i % g->n_choices;
         g->seqs[i].stop_token = g->seqs[i].stop_string = -1;
     }
     atomic_store(&g->n_seqs, (int32_t)n);
+    return QR_OK;
+}
+
+// The other choices of a prompt begin as the first does.
+static enum qr_status copy_choices(struct call *c, struct api_seq *first, struct qr_error *err)
+{
+    for (int32_t k = 1; k < atomic_load(&c->gen)->n_choices; k++) {
+        first[k].prompt = first->prompt;
+        first[k].n_prompt = first->n_prompt;
+        if (first->text.len) qr_buf_add(&first[k].text, first->text.data, first->text.len);
+        if (first[k].text.failed) return qr_fail(err, QR_ENOMEM, "Out of memory.");
+    }
     return QR_OK;
 }
 
@@ -158,13 +173,18 @@ enum qr_status prompts_read(struct call *c, struct qr_error *err)
         return qr_fail_param(err, QR_EINVAL, "prompt", "`prompt` holds %zu prompts; at most %d are allowed.",
                              n, API_MAX_PROMPTS);
     enum qr_status rc = make_seqs(c, n, err);
-    if (!many) return rc == QR_OK ? read_prompt(c, v, &g->seqs[0], err) : rc;
+    if (!many) {
+        if (rc == QR_OK) rc = read_prompt(c, v, &g->seqs[0], err);
+        return rc == QR_OK ? copy_choices(c, &g->seqs[0], err) : rc;
+    }
     struct qr_json_iter it = qr_json_iter(v);
     for (size_t i = 0; rc == QR_OK && i < n && !atomic_load(&c->gone); i++) {
         qr_json *e = qr_json_next(&it, NULL, NULL);
         if (qr_json_type(e) != inner)
             return qr_fail_param(err, QR_EINVAL, "prompt", "`prompt` must not mix strings and token ids.");
-        rc = read_prompt(c, e, &g->seqs[i], err);
+        struct api_seq *s = &g->seqs[i * (size_t)g->n_choices];
+        rc = read_prompt(c, e, s, err);
+        if (rc == QR_OK) rc = copy_choices(c, s, err);
     }
     return rc;
 }
@@ -194,6 +214,7 @@ enum qr_status chat_prompt_read(struct call *c, struct qr_error *err)
     if (rc == QR_OK) rc = encode(c, text.data ? text.data : "", text.len, &g->seqs[0], err);
     if (rc == QR_OK) rc = fit(c, &g->seqs[0], err);
     if (rc == QR_OK && g->params.echo) rc = echo_final(c, &g->seqs[0], err);
+    if (rc == QR_OK) rc = copy_choices(c, &g->seqs[0], err);
     qr_buf_fini(&text);
     return rc;
 }

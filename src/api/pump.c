@@ -38,35 +38,46 @@ static void count_tokens(struct api_seq *s, const struct qr_gen_event *e)
     s->last_ns = e->now_ns;
 }
 
+// What is of a request, not of each of its choices: when its last one ends.
+static void count_request(struct api_seq *s, const struct qr_gen_event *e)
+{
+    struct qr_metrics *m = s->call->api->metrics;
+    const struct api_gen *g = atomic_load(&s->call->gen);
+    struct api_seq *first = s - s->choice;
+    if (e->n_generated > first->n_generated_max) first->n_generated_max = e->n_generated;
+    if (--first->n_left > 0) return;
+    qr_metric_observe(m, QR_HIST_E2E, since(e->now_ns, s->call->arrival_ns), 1);
+    // From the engine's arrival: parsing and tokenising are not waiting.
+    if (e->scheduled_ns) qr_metric_observe(m, QR_HIST_QUEUE, since(e->scheduled_ns, e->arrival_ns), 1);
+    if (s->first_ns) {
+        qr_metric_add(m, QR_METRIC_PROMPT_CACHED, e->n_cached);
+        qr_metric_observe(m, QR_HIST_PREFILL_COMPUTED, (uint64_t)(e->n_prompt - e->n_cached), 1);
+    }
+    qr_metric_observe(m, QR_HIST_PROMPT_LEN, s->n_prompt, 1);
+    qr_metric_observe(m, QR_HIST_MAX_GENERATION, (uint64_t)first->n_generated_max, 1);
+    if (g->params.sampling.max_tokens >= 0)
+        qr_metric_observe(m, QR_HIST_PARAMS_MAX, (uint64_t)g->params.sampling.max_tokens, 1);
+    qr_metric_observe(m, QR_HIST_PARAMS_N, (uint64_t)g->n_choices, 1);
+    qr_metric_observe(m, QR_HIST_REQ_PREEMPTIONS, (uint64_t)e->n_preemptions, 1);
+}
+
 static void count_finish(struct api_seq *s, const struct qr_gen_event *e)
 {
     struct qr_metrics *m = s->call->api->metrics;
-    const struct api_params *p = &atomic_load(&s->call->gen)->params;
-    uint64_t n = (uint64_t)e->n_generated, arrival = s->call->arrival_ns,
-             last = s->last_ns ? s->last_ns : e->now_ns;
+    uint64_t n = (uint64_t)e->n_generated, last = s->last_ns ? s->last_ns : e->now_ns;
     static const enum qr_metric by_finish[] = {[QR_FINISH_STOP] = QR_METRIC_SUCCESS_STOP,
                                                [QR_FINISH_LENGTH] = QR_METRIC_SUCCESS_LENGTH,
                                                [QR_FINISH_ABORT] = QR_METRIC_SUCCESS_ABORT,
                                                [QR_FINISH_ERROR] = QR_METRIC_SUCCESS_ERROR};
     qr_metric_add(m, by_finish[e->finish], 1); // here, not in the engine, to which a stop string is a cancel
-    qr_metric_observe(m, QR_HIST_E2E, since(e->now_ns, arrival), 1);
-    // From the engine's arrival: parsing and tokenising are not waiting.
-    if (e->scheduled_ns) qr_metric_observe(m, QR_HIST_QUEUE, since(e->scheduled_ns, e->arrival_ns), 1);
     if (e->scheduled_ns) qr_metric_observe(m, QR_HIST_INFERENCE, since(last, e->scheduled_ns), 1);
     if (s->first_ns) {
         qr_metric_observe(m, QR_HIST_PREFILL, since(s->first_ns, e->scheduled_ns), 1);
         qr_metric_observe(m, QR_HIST_DECODE, since(last, s->first_ns), 1);
-        qr_metric_add(m, QR_METRIC_PROMPT_CACHED, e->n_cached);
-        qr_metric_observe(m, QR_HIST_PREFILL_COMPUTED, (uint64_t)(e->n_prompt - e->n_cached), 1);
     }
     if (n > 1) qr_metric_observe(m, QR_HIST_TPOT, since(last, s->first_ns) / (n - 1), 1);
-    qr_metric_observe(m, QR_HIST_PROMPT_LEN, s->n_prompt, 1);
     qr_metric_observe(m, QR_HIST_GENERATION_LEN, n, 1);
-    qr_metric_observe(m, QR_HIST_MAX_GENERATION, n, 1);
-    if (p->sampling.max_tokens >= 0)
-        qr_metric_observe(m, QR_HIST_PARAMS_MAX, (uint64_t)p->sampling.max_tokens, 1);
-    qr_metric_observe(m, QR_HIST_PARAMS_N, 1, 1);
-    qr_metric_observe(m, QR_HIST_REQ_PREEMPTIONS, (uint64_t)e->n_preemptions, 1);
+    count_request(s, e);
 }
 
 // --- Writing ---
@@ -151,6 +162,16 @@ static void finish(struct call *c, uint64_t now_ns)
     call_reply(c, 200, "application/json", b->data, b->len);
 }
 
+// Scores of a prompt come once, and belong to all its choices.
+static void add_token(struct api_seq *s, const struct qr_gen_token *t)
+{
+    if (!t->is_prompt) {
+        pieces_add(s, t);
+        return;
+    }
+    for (int32_t k = 0; k < atomic_load(&s->call->gen)->n_choices; k++) pieces_add(s - s->choice + k, t);
+}
+
 // One event, under gen.lock.
 static void take(struct api_seq *s, const struct qr_gen_event *e)
 {
@@ -166,7 +187,7 @@ static void take(struct api_seq *s, const struct qr_gen_event *e)
         count_finish(s, e);
     }
     if (g->answered || atomic_load(&c->gone)) return;
-    for (size_t i = 0; i < e->n_tokens; i++) pieces_add(s, &e->tokens[i]);
+    for (size_t i = 0; i < e->n_tokens; i++) add_token(s, &e->tokens[i]);
     qr_buf_add(&s->text, e->text.data, e->text.bytes);
     if (e->finish == QR_FINISH_ERROR) {
         gen_fail(c, e->status == QR_AGAIN ? 503 : 500, NULL, e->error[0] ? e->error : "The engine failed.");
@@ -217,7 +238,7 @@ void *pump_thread(void *api)
         enum qr_status rc = qr_lib_next(lib, &e, atomic_load(&a->stopping) ? 20 : 200);
         uint64_t now_ns = clock->now_ns(clock);
         if (rc == QR_OK && e.user) {
-            struct api_seq *s = e.user;
+            struct api_seq *s = (struct api_seq *)e.user + e.choice;
             struct call *c = s->call;
             struct api_gen *g = atomic_load(&c->gen);
             pthread_mutex_lock(&g->lock);

@@ -318,8 +318,9 @@ static void put_usage(struct qr_buf *b, const struct call *c)
     const struct api_gen *g = gen_of(c);
     long long prompt = 0, generated = 0, cached = 0;
     for (int i = 0; i < g->n_seqs; i++) {
-        prompt += (long long)g->seqs[i].n_prompt;
         generated += g->seqs[i].n_generated;
+        if (g->seqs[i].choice > 0) continue; // one prompt, computed once
+        prompt += (long long)g->seqs[i].n_prompt;
         cached += g->seqs[i].n_cached;
     }
     qr_buf_printf(b,
