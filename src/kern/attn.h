@@ -3,10 +3,13 @@
  * Owns: the byte layout of a unit of 16 tokens for each KV type. Refuses to know: who owns which block.
  * Threads: pure functions; a task writes the output rows it is given. Lifetime: static tables.
  *
- *   block  = [layer][kv head][unit of 16 tokens]{ K, V }        one contiguous run
- *   bf16 K = [d/2][16 tokens][2]     one 64-byte line: two dimensions of 16 tokens
- *   bf16 V = [d/16][8 token pairs][16][2]  one line: 16 dimensions of two tokens
- *   f32  K = [d][16 tokens]          f32 V = [d/16][16 tokens][16]
+ *   block    = [layer][kv head][unit of 16 tokens]{ K, V }        one contiguous run
+ *   bf16 K   = [d/2][16 tokens][2]     one 64-byte line: two dimensions of 16 tokens
+ *   bf16 V   = [d/16][8 token pairs][16][2]  one line: 16 dimensions of two tokens
+ *   f16, f32 K = [d][16 tokens]        V = [d/16][16 tokens][16]
+ *   int8 K   = [d/4][16 tokens][4], then the 16 tokens' scales in float32
+ *   int8 V   = [d/16][4 token quads][16][4], then scales
+ *   fp8  K   = [d][16 tokens], then scales       V = [d/16][16 tokens][16], then scales
  *
  * d is a multiple of 16, 16 to 256. Slots past the sequence's end hold anything, NaN included: kernels mask
  * them. Numerics N4: chunks of 64 tokens at absolute positions, online softmax over chunks ascending; the
@@ -19,10 +22,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/status.h"
+
 #define QR_KV_UNIT 16 // tokens
 
-enum qr_kvtype { QR_KV_BF16, QR_KV_F32, QR_KV_COUNT };
+enum qr_kvtype {
+    QR_KV_AUTO, // a choice to be made; no function but qr_kvtype_name takes it
+#define QR_KVTYPE(ID, name, other, value_bytes, scale_bytes, tol) QR_KV_##ID,
+#include "kern/kvtypes.def"
+#undef QR_KVTYPE
+    QR_KV_COUNT
+};
 const char *qr_kvtype_name(enum qr_kvtype t);
+// "auto" or a type by either of its names. QR_EINVAL lists the names.
+enum qr_status qr_kvtype_parse(const char *name, enum qr_kvtype *out, struct qr_error *err) QR_MUST_CHECK;
 
 // Bytes of one unit (16 tokens of K and V) of one head of size d.
 size_t qr_kv_unit_bytes(enum qr_kvtype t, int d);
@@ -41,6 +54,8 @@ struct qr_attn {
     struct qr_kv_view kv;
     int n_group;      // query heads on this kv head: 1 to 16
     float scale;      // of the scores, usually 1 / sqrt(d)
+    float softcap;    // 0: none; else scores become softcap * tanh(score / softcap)
+    int window;       // 0: none; else a row at position p sees p - window + 1 .. p, and blocks before are not read
     int pos0, n_rows; // row i is at position pos0 + i and sees positions 0 .. pos0 + i
     const float *q;   // row i, head g: q + i * ldq + g * d
     size_t ldq;

@@ -3,6 +3,7 @@
 #include "kern/attn.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,6 +42,8 @@ struct seq {
     struct qr_kv_view kv;
     uint8_t *pool;
     uint32_t *table;
+    int window; // of the rows that attend to it
+    float softcap;
 };
 
 // Blocks in an order that rng chooses; every byte of the pool that no token owns is a NaN.
@@ -68,7 +71,7 @@ static void seq_page(struct seq *s, int block_size, const struct qr_kern *kern)
                                 .table = s->table,
                                 .block_size = block_size,
                                 .d = s->d};
-    qr_kv_write_fn *put = s->type == QR_KV_F32 ? kern->kv_write_f32 : kern->kv_write_bf16;
+    qr_kv_write_fn *put = qr_kern_kv(kern, s->type).write;
     for (int i = 0; i < s->n; i++) put(&s->kv, i, s->k + (size_t)i * s->d, s->v + (size_t)i * s->d);
 }
 
@@ -76,6 +79,28 @@ static void seq_unpage(struct seq *s)
 {
     free(s->pool);
     free(s->table);
+}
+
+// x with `bits` of mantissa below its first and no finer than 2^low, by the double's own arithmetic.
+static float rounded(double x, int bits, int low)
+{
+    int e;
+    frexp(x, &e);
+    double step = ldexp(1, e - 1 - bits > low ? e - 1 - bits : low);
+    return (float)(nearbyint(x / step) * step);
+}
+
+// What a cache of the type gives back for one token's K or V.
+static void as_cached(enum qr_kvtype type, float *x, int d)
+{
+    double max = 0;
+    for (int i = 0; i < d; i++) max = fmax(max, fabs((double)x[i]));
+    for (int i = 0; i < d; i++) {
+        if (type == QR_KV_BF16) x[i] = rounded(x[i], 7, -133);
+        if (type == QR_KV_F16) x[i] = rounded(x[i], 10, -24);
+        if (type == QR_KV_INT8) x[i] = (float)(nearbyint(x[i] / max * 127) * max / 127);
+        if (type == QR_KV_FP8) x[i] = (float)(rounded(x[i] / max * 448, 3, -9) * max / 448);
+    }
 }
 
 static void seq_init(struct seq *s, enum qr_kvtype type, int n, int d)
@@ -86,10 +111,10 @@ static void seq_init(struct seq *s, enum qr_kvtype type, int n, int d)
     for (int i = 0; i < n * d; i++) {
         s->k[i] = uniform() * 3;
         s->v[i] = uniform();
-        if (type == QR_KV_BF16) {
-            s->k[i] = qr_f32_of_bf16(qr_bf16_of_f32(s->k[i]));
-            s->v[i] = qr_f32_of_bf16(qr_bf16_of_f32(s->v[i]));
-        }
+    }
+    for (int t = 0; t < n; t++) {
+        as_cached(type, s->k + (size_t)t * d, d);
+        as_cached(type, s->v + (size_t)t * d, d);
     }
 }
 
@@ -99,27 +124,30 @@ static void seq_fini(struct seq *s)
     free(s->v);
 }
 
+// Attention as its definition says, over the last `window` positions, its scores capped.
 static void oracle(const struct seq *s, const float *q, int pos, double scale, double *out)
 {
     double *p = xalloc(sizeof(double) * (size_t)(pos + 1)), max = -INFINITY, sum = 0;
-    for (int t = 0; t <= pos; t++) {
+    int first = s->window > 0 && pos + 1 > s->window ? pos + 1 - s->window : 0;
+    for (int t = first; t <= pos; t++) {
         p[t] = 0;
         for (int i = 0; i < s->d; i++) p[t] += (double)q[i] * s->k[(size_t)t * s->d + i];
         p[t] *= scale;
+        if (s->softcap > 0) p[t] = s->softcap * tanh(p[t] / s->softcap);
         if (p[t] > max) max = p[t];
     }
-    for (int t = 0; t <= pos; t++) sum += p[t] = exp(p[t] - max);
+    for (int t = first; t <= pos; t++) sum += p[t] = exp(p[t] - max);
     for (int i = 0; i < s->d; i++) {
         out[i] = 0;
-        for (int t = 0; t <= pos; t++) out[i] += p[t] / sum * s->v[(size_t)t * s->d + i];
+        for (int t = first; t <= pos; t++) out[i] += p[t] / sum * s->v[(size_t)t * s->d + i];
     }
     free(p);
 }
 
 static qr_attn_fn *attn_fn(const struct qr_kern *k, enum qr_kvtype type, int prefill)
 {
-    if (type == QR_KV_F32) return prefill ? k->attn_prefill_f32 : k->attn_decode_f32;
-    return prefill ? k->attn_prefill_bf16 : k->attn_decode_bf16;
+    struct qr_kv_kernels of = qr_kern_kv(k, type);
+    return prefill ? of.prefill : of.decode;
 }
 
 // Rows pos0 .. pos0 + n_rows - 1 with odd strides; checks that nothing but the rows is written.
@@ -141,7 +169,9 @@ static void run(qr_attn_fn *fn, const struct seq *s, int n_group, int pos0, int 
                         .ldq = width,
                         .out = tmp + 16,
                         .ldo = ldo,
-                        .scratch = scratch};
+                        .scratch = scratch,
+                        .window = s->window,
+                        .softcap = s->softcap};
     fn(&a);
     const uint8_t *raw = (const uint8_t *)tmp;
     for (int i = 0; i < 64; i++) {
@@ -159,7 +189,8 @@ static void run(qr_attn_fn *fn, const struct seq *s, int n_group, int pos0, int 
 
 static double tolerance(enum qr_kvtype type)
 {
-    return type == QR_KV_F32 ? 1e-5 : 6e-3; // of values up to 1; scores reach 50, and p has 8 bits in bf16
+    // Of values up to 1. Scores reach 50; in bf16 p has 8 bits; int8 takes queries of 15 bits.
+    return type == QR_KV_BF16 ? 6e-3 : type == QR_KV_INT8 ? 1e-3 : 1e-5;
 }
 
 static void expect_close(const struct seq *s, int n_group, int pos0, int n_rows, const float *q,
@@ -172,7 +203,7 @@ static void expect_close(const struct seq *s, int n_group, int pos0, int n_rows,
             float qs[256];
             for (int i = 0; i < s->d; i++) {
                 float x = q[(size_t)r * width + (size_t)g * s->d + i];
-                qs[i] = s->type == QR_KV_F32 ? x : qr_f32_of_bf16(qr_bf16_of_f32(x));
+                qs[i] = s->type == QR_KV_BF16 ? rounded(x, 7, -133) : x;
             }
             oracle(s, qs, pos0 + r, 1.0 / sqrt((double)s->d), want);
             for (int i = 0; i < s->d; i++) {
@@ -233,14 +264,57 @@ static void check_shapes(enum qr_kvtype type)
     }
 }
 
-QR_TEST(attn_bf16_equals_plain_attention)
+#define EACH_TYPE(type) for (enum qr_kvtype type = QR_KV_AUTO + 1; type < QR_KV_COUNT; type++)
+
+QR_TEST(attn_equals_plain_attention)
 {
-    check_shapes(QR_KV_BF16);
+    EACH_TYPE(type) check_shapes(type);
 }
 
-QR_TEST(attn_f32_equals_plain_attention)
+// Windows from one token to more than there are, soft caps, and both; tokens before the windows are NaN.
+static void check_window(enum qr_kvtype type, uint32_t mask, int window, float softcap)
 {
-    check_shapes(QR_KV_F32);
+    struct qr_kern k;
+    struct seq s;
+    int len = 700, d = 48, n_group = 3, n_rows = 16, pos0 = len - n_rows;
+    size_t width = (size_t)n_group * d;
+    float *q = xalloc(sizeof(float) * width * 16), *out = xalloc(sizeof(float) * width * 16),
+          *one = xalloc(sizeof(float) * width);
+    for (size_t i = 0; i < width * 16; i++) q[i] = uniform() * 3;
+    qr_kern_fill(&k, mask);
+    seq_init(&s, type, len, d);
+    s.window = window;
+    s.softcap = softcap;
+    seq_page(&s, 16, &k);
+    for (int b = 0; window > 0 && b < (pos0 + 1 - window) / 16; b++)
+        memset(s.pool + s.table[b] * s.kv.block_bytes + s.kv.head_off, 0xff, qr_kv_unit_bytes(type, d));
+    for (int prefill = 0; prefill < 2; prefill++) {
+        run(attn_fn(&k, type, prefill), &s, n_group, pos0, n_rows, q, out);
+        expect_close(&s, n_group, pos0, n_rows, q, out);
+        for (int r = 0; r < n_rows; r++) {
+            run(attn_fn(&k, type, prefill), &s, n_group, pos0 + r, 1, q + (size_t)r * width, one);
+            assert_memory_equal(one, out + (size_t)r * width, width * sizeof *one);
+        }
+    }
+    seq_unpage(&s);
+    seq_fini(&s);
+    free(q);
+    free(out);
+    free(one);
+}
+
+QR_TEST(attn_windows_and_soft_caps)
+{
+    static const int windows[] = {1, 15, 16, 17, 63, 64, 65, 180, 511, 690, 5000};
+    rng_state = 23;
+    EACH_MASK(mask)
+    {
+        EACH_TYPE(type)
+        {
+            for (int i = 0; i < COUNT(windows); i++) check_window(type, mask, windows[i], i % 3 == 2 ? 5 : 0);
+            check_window(type, mask, 0, 2);
+        }
+    }
 }
 
 // A row's bits depend on its own positions alone: not on rows of the call, block size, block order, heads
@@ -295,10 +369,11 @@ QR_TEST(attn_bits_depend_on_own_positions_only)
     rng_state = 11;
     EACH_MASK(mask)
     {
-        for (int type = 0; type < QR_KV_COUNT; type++) {
-            check_invariance((enum qr_kvtype)type, mask, 64, 3, 70);
-            check_invariance((enum qr_kvtype)type, mask, 80, 5, 16);
-            check_invariance((enum qr_kvtype)type, mask, 32, 2, 519);
+        EACH_TYPE(type)
+        {
+            check_invariance(type, mask, 64, 3, 70);
+            check_invariance(type, mask, 80, 5, 16);
+            check_invariance(type, mask, 32, 2, 519);
         }
     }
 }
@@ -309,12 +384,13 @@ QR_TEST(attn_decode_is_prefill_within_tolerance)
     rng_state = 13;
     EACH_MASK(mask)
     {
-        for (int type = 0; type < QR_KV_COUNT; type++) {
+        EACH_TYPE(type)
+        {
             struct qr_kern k;
             struct seq s;
             float q[3 * 64], a[3 * 64], b[3 * 64];
             qr_kern_fill(&k, mask);
-            seq_init(&s, (enum qr_kvtype)type, 1100, 64);
+            seq_init(&s, type, 1100, 64);
             seq_page(&s, 32, &k);
             for (int i = 0; i < 3 * 64; i++) q[i] = uniform() * 3;
             run(attn_fn(&k, s.type, 0), &s, 3, 1099, 1, q, a);
@@ -332,61 +408,111 @@ QR_TEST(attn_follows_a_dominant_token)
     rng_state = 17;
     EACH_MASK(mask)
     {
-        for (int type = 0; type < QR_KV_COUNT; type++)
+        EACH_TYPE(type)
             for (int prefill = 0; prefill < 2; prefill++) {
                 struct qr_kern k;
                 struct seq s;
                 float q[64], out[64];
                 qr_kern_fill(&k, mask);
-                seq_init(&s, (enum qr_kvtype)type, 700, 64);
+                seq_init(&s, type, 700, 64);
                 for (int i = 0; i < 64; i++) {
                     q[i] = 8;
                     s.k[600 * 64 + i] = 512;
                 }
                 seq_page(&s, 16, &k);
                 run(attn_fn(&k, s.type, prefill), &s, 1, 699, 1, q, out);
-                for (int i = 0; i < 64; i++) assert_true(out[i] == s.v[600 * 64 + i]);
+                // int8 and fp8 multiply by the token's scale once more than the oracle of their rounding
+                double tol = type == QR_KV_INT8 || type == QR_KV_FP8 ? 1e-6 : 0;
+                for (int i = 0; i < 64; i++) assert_true(fabs((double)out[i] - s.v[600 * 64 + i]) <= tol);
                 seq_unpage(&s);
                 seq_fini(&s);
             }
     }
 }
 
-// The layout of kern/attn.h, spelt out once more from its drawing.
+// The layout of kern/attn.h, spelt out once more from its drawing: where value i of token t of a unit lies.
+static size_t k_place(enum qr_kvtype type, int i, int t)
+{
+    if (type == QR_KV_BF16) return (size_t)(i / 2 * 32 + t * 2 + i % 2);
+    if (type == QR_KV_INT8) return (size_t)(i / 4 * 64 + t * 4 + i % 4);
+    return (size_t)(i * 16 + t);
+}
+
+static size_t v_place(enum qr_kvtype type, int i, int t)
+{
+    if (type == QR_KV_BF16) return (size_t)(i / 16 * 256 + t / 2 * 32 + i % 16 * 2 + t % 2);
+    if (type == QR_KV_INT8) return (size_t)(i / 16 * 256 + t / 4 * 64 + i % 16 * 4 + t % 4);
+    return (size_t)(i / 16 * 256 + t * 16 + i % 16);
+}
+
+static double fp8_value(uint8_t code)
+{
+    int e = code >> 3 & 15, m = code & 7;
+    return (code & 0x80 ? -1 : 1) * (e ? ldexp(8 + m, e - 10) : ldexp(m, -9));
+}
+
+static double value_at(enum qr_kvtype type, const uint8_t *p, size_t i, double scale, int bias)
+{
+    switch (type) {
+    case QR_KV_BF16: return qr_f32_of_bf16(qr_load_u16(p + 2 * i));
+    case QR_KV_F16: return qr_f32_of_f16(qr_load_u16(p + 2 * i));
+    case QR_KV_F32: return ((const float *)(const void *)p)[i];
+    case QR_KV_INT8: return ((int8_t)(p[i] - bias)) * scale;
+    default: return fp8_value(p[i]) * scale / 256;
+    }
+}
+
 QR_TEST(attn_kv_write_follows_the_layout)
 {
     rng_state = 19;
     EACH_MASK(mask)
     {
-        struct qr_kern k;
-        struct seq s;
-        qr_kern_fill(&k, mask);
-        for (int d = 16; d <= 256; d += 48) {
-            seq_init(&s, QR_KV_BF16, 37, d);
-            seq_page(&s, 32, &k);
-            for (int t = 0; t < 37; t++)
-                for (int i = 0; i < d; i++) {
+        EACH_TYPE(type)
+        {
+            bool scaled = type == QR_KV_INT8 || type == QR_KV_FP8;
+            for (int d = 16; d <= 256; d += 48) {
+                struct qr_kern k;
+                struct seq s;
+                qr_kern_fill(&k, mask);
+                seq_init(&s, type, 37, d);
+                seq_page(&s, 32, &k);
+                size_t unit = qr_kv_unit_bytes(type, d), half = unit / 2;
+                assert_int_equal(unit, (type == QR_KV_F32 ? 128 : scaled ? 32 : 64) * d + (scaled ? 128 : 0));
+                for (int t = 0; t < 37; t++) {
                     const uint8_t *u = s.pool + s.table[t / 32] * s.kv.block_bytes + s.kv.head_off +
-                                       (size_t)(t % 32 / 16) * qr_kv_unit_bytes(QR_KV_BF16, d);
-                    const uint16_t *uk = (const uint16_t *)(const void *)u, *uv = uk + d * 16;
-                    int x = t % 16;
-                    assert_int_equal(uk[(i / 2) * 32 + x * 2 + i % 2], qr_bf16_of_f32(s.k[t * d + i]));
-                    assert_int_equal(uv[(i / 16) * 256 + (x / 2) * 32 + (i % 16) * 2 + x % 2],
-                                     qr_bf16_of_f32(s.v[t * d + i]));
+                                       (size_t)(t % 32 / 16) * unit;
+                    double ks = 1, vs = 1;
+                    if (scaled) {
+                        ks = ((const float *)(const void *)(u + half - 64))[t % 16];
+                        vs = ((const float *)(const void *)(u + unit - 64))[t % 16];
+                    }
+                    for (int i = 0; i < d; i++) {
+                        double tol = scaled ? 3e-6 : 0, x = s.k[t * d + i], y = s.v[t * d + i];
+                        double got_k = value_at(type, u, k_place(type, i, t % 16), ks, 128);
+                        double got_v = value_at(type, u + half, v_place(type, i, t % 16), vs, 0);
+                        assert_true(fabs(got_k - x) <= tol && fabs(got_v - y) <= tol);
+                    }
                 }
-            seq_unpage(&s);
-            seq_fini(&s);
-            seq_init(&s, QR_KV_F32, 37, d);
-            seq_page(&s, 16, &k);
-            for (int t = 0; t < 37; t++)
-                for (int i = 0; i < d; i++) {
-                    const uint8_t *u = s.pool + s.table[t / 16] * s.kv.block_bytes + s.kv.head_off;
-                    const float *uk = (const float *)(const void *)u, *uv = uk + d * 16;
-                    assert_true(uk[i * 16 + t % 16] == s.k[t * d + i]);
-                    assert_true(uv[(i / 16) * 256 + (t % 16) * 16 + i % 16] == s.v[t * d + i]);
-                }
-            seq_unpage(&s);
-            seq_fini(&s);
+                seq_unpage(&s);
+                seq_fini(&s);
+            }
         }
     }
+}
+
+QR_TEST(attn_knows_kv_types_by_name)
+{
+    struct qr_error err = {0};
+    enum qr_kvtype t = QR_KV_COUNT;
+    EACH_TYPE(type)
+    {
+        assert_int_equal(qr_kvtype_parse(qr_kvtype_name(type), &t, &err), QR_OK);
+        assert_int_equal(t, type);
+    }
+    assert_int_equal(qr_kvtype_parse("auto", &t, &err), QR_OK);
+    assert_int_equal(t, QR_KV_AUTO);
+    assert_int_equal(qr_kvtype_parse("fp8_e4m3", &t, &err), QR_OK);
+    assert_int_equal(t, QR_KV_FP8);
+    assert_int_equal(qr_kvtype_parse("fp4", &t, &err), QR_EINVAL);
+    assert_string_equal(err.msg, "expected auto, bf16, f16, f32, int8, fp8, got \"fp4\"");
 }

@@ -48,6 +48,19 @@ static inline uint16_t qr_bf16_of_f32(float f)
     return (uint16_t)((u + 0x7FFF + ((u >> 16) & 1)) >> 16);
 }
 
+// Round to nearest even, to at most 65504; a NaN stays a quiet NaN.
+static inline uint16_t qr_f16_of_f32(float f)
+{
+    uint32_t u = qr_bits_of_f32(f), sign = u >> 16 & 0x8000, mag = u & 0x7FFFFFFFu;
+    if (mag > 0x7F800000u) return (uint16_t)(sign | 0x7E00);
+    if (mag > 0x477FE000u) mag = 0x477FE000u; // 65504
+    if (mag < 0x38800000u) { // below 2^-14: adding 0.5 leaves the multiple of 2^-24 in the low bits
+        float y = qr_f32_of_bits(mag) + 0.5f;
+        return (uint16_t)(sign | (qr_bits_of_f32(y) - 0x3F000000u));
+    }
+    return (uint16_t)(sign | (((mag + 0xFFF + (mag >> 13 & 1)) >> 13) - (112u << 10)));
+}
+
 static inline uint16_t qr_load_u16(const uint8_t *p)
 {
     uint16_t v;

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/assert.h"
 #include "kern/kern_internal.h"
 
 void qr_kern_fill(struct qr_kern *k, uint32_t isa_mask)
@@ -39,4 +40,19 @@ const char *qr_kern_origin(const char *name, uint32_t isa_mask)
 #undef QR_IMPL
 #endif
     return origin;
+}
+
+struct qr_kv_kernels qr_kern_kv(const struct qr_kern *k, enum qr_kvtype t)
+{
+    switch (t) {
+#define QR_KVTYPE(ID, name, other, value_bytes, scale_bytes, tol)                                            \
+    case QR_KV_##ID:                                                                                         \
+        return (struct qr_kv_kernels){k->kv_write_##name, k->attn_decode_##name, k->attn_prefill_##name};
+#include "kern/kvtypes.def"
+#undef QR_KVTYPE
+    case QR_KV_AUTO:
+    case QR_KV_COUNT: break;
+    }
+    QR_ASSERT(!"a KV type that was chosen");
+    return (struct qr_kv_kernels){0};
 }

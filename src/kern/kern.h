@@ -22,6 +22,12 @@ struct qr_kern {
 void qr_kern_fill(struct qr_kern *k, uint32_t isa_mask);
 // The program's table, for qr_isa_active(); filled at the first call, which must come before threads start.
 const struct qr_kern *qr_kern(void);
+// The kernels of a KV type.
+struct qr_kv_kernels {
+    qr_kv_write_fn *write;
+    qr_attn_fn *decode, *prefill;
+};
+struct qr_kv_kernels qr_kern_kv(const struct qr_kern *k, enum qr_kvtype t);
 // The instruction set that slot `name` came from under the mask, "ref" for portable C (quire inspect
 // kernels).
 const char *qr_kern_origin(const char *name, uint32_t isa_mask);

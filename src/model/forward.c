@@ -93,6 +93,7 @@ enum qr_status qr_forward_new(const struct qr_model *m, struct qr_workers *w,
     f->n_workers = qr_workers_count(w);
     f->conf = *conf;
     f->kern = qr_kern();
+    f->kv = qr_kern_kv(f->kern, m->info.kvtype);
     f->ld_att = c->n_heads * c->head_dim;
     f->ld_qkv = (c->n_heads + 2 * c->n_kv_heads) * c->head_dim;
     f->ld_ffn = 2 * c->d_ff;

@@ -54,6 +54,7 @@ struct qr_forward {
     struct qr_forward_conf conf;
     int k_max; // the widest row of activations
     const struct qr_kern *kern;
+    struct qr_kv_kernels kv; // of the model's KV type
 
     // The plan of the step.
     const struct qr_batch *batch;

@@ -314,7 +314,6 @@ static void rotate_and_write(const struct attention *a, const struct forward_til
     struct qr_kv_view view = view_of(a, t, head);
     int d = c->head_dim, n_group = c->n_heads / c->n_kv_heads;
     void (*rope)(float *, const float *, int) = c->rope_neox ? f->kern->rope_neox : f->kern->rope_norm;
-    qr_kv_write_fn *write = f->m->info.kvtype == QR_KV_F32 ? f->kern->kv_write_f32 : f->kern->kv_write_bf16;
     for (int i = 0; i < t->n; i++) {
         int row = forward_row(&f->seqs[t->i_seq], t->pos0 + i - qr_batch_seqs(f->batch)[t->i_seq].pos0);
         float *q = f->qkv + (size_t)row * (size_t)f->ld_qkv, *k = q + c->n_heads * d + head * d,
@@ -322,7 +321,7 @@ static void rotate_and_write(const struct attention *a, const struct forward_til
         const float *cs = f->cs + (size_t)row * (size_t)c->d_rot;
         for (int g = 0; g < n_group; g++) rope(q + (head * n_group + g) * d, cs, c->d_rot);
         rope(k, cs, c->d_rot);
-        write(&view, t->pos0 + i, k, v);
+        f->kv.write(&view, t->pos0 + i, k, v);
     }
 }
 
@@ -354,11 +353,7 @@ static void attend_task(void *arg, int i_task, int i_worker)
         .ldo = (size_t)f->ld_att,
         .scratch = forward_scratch(f, i_worker),
     };
-    bool f32 = f->m->info.kvtype == QR_KV_F32;
-    if (t->decode)
-        (f32 ? f->kern->attn_decode_f32 : f->kern->attn_decode_bf16)(&attn);
-    else
-        (f32 ? f->kern->attn_prefill_f32 : f->kern->attn_prefill_bf16)(&attn);
+    (t->decode ? f->kv.decode : f->kv.prefill)(&attn);
     // Whoever finishes the last head of a row stores the row for the product that follows: one barrier less.
     for (int r = t->row0; r < t->row0 + t->n; r++)
         if (atomic_fetch_sub_explicit(&f->heads_left[r], 1, memory_order_acq_rel) == 1)

@@ -46,7 +46,6 @@ static void fill_info(struct qr_model *m, const struct qr_gguf *g, uint64_t n_pa
     info->file_bytes = qr_gguf_file_bytes(g);
     info->packed_bytes = m->arena_bytes;
     info->n_params = n_params;
-    info->kvtype = m->activations == QR_ACT_F32 ? QR_KV_F32 : QR_KV_BF16;
     info->kv_token_bytes = qr_model_block_bytes(m, QR_KV_UNIT) / QR_KV_UNIT;
 }
 
@@ -82,6 +81,9 @@ enum qr_status qr_model_load(const struct qr_gguf *g, const struct qr_model_conf
     struct qr_model *m = qr_calloc(QR_MEM_MODEL, 1, sizeof *m);
     if (!m) return qr_fail(err, QR_ENOMEM, "model: no memory");
     m->activations = conf->activations;
+    m->info.kvtype = conf->kvtype                        ? conf->kvtype
+                     : conf->activations == QR_ACT_F32 ? QR_KV_F32
+                                                       : QR_KV_BF16;
     enum qr_status st = load(m, g, conf, err);
     if (st) {
         qr_model_free(&m);
@@ -109,7 +111,6 @@ const struct qr_model_info *qr_model_info(const struct qr_model *m)
 
 size_t qr_model_block_bytes(const struct qr_model *m, int block_size)
 {
-    enum qr_kvtype t = m->activations == QR_ACT_F32 ? QR_KV_F32 : QR_KV_BF16;
     size_t units = (size_t)m->cfg.n_layers * (size_t)m->cfg.n_kv_heads * (size_t)(block_size / QR_KV_UNIT);
-    return units * qr_kv_unit_bytes(t, m->cfg.head_dim);
+    return units * qr_kv_unit_bytes(m->info.kvtype, m->cfg.head_dim);
 }

@@ -31,7 +31,7 @@ struct qr_model_info {
     bool tied; // the embedding is also the head
     uint64_t file_bytes, packed_bytes;
     uint64_t n_params;
-    enum qr_kvtype kvtype;   // BF16; F32 with QR_ACT_F32
+    enum qr_kvtype kvtype;   // never AUTO
     uint64_t kv_token_bytes; // all layers
 };
 
@@ -39,6 +39,7 @@ typedef void qr_progress_fn(void *arg, uint64_t done, uint64_t total);
 
 struct qr_model_conf {
     enum qr_activations activations;
+    enum qr_kvtype kvtype; // AUTO: BF16; F32 with QR_ACT_F32
     struct qr_workers *workers;
     qr_progress_fn *progress; // NULL: none
     void *progress_arg;

@@ -11,11 +11,13 @@ void check_attn(const struct ca_case *c);
 
 static enum qr_kvtype type_of(const struct ca_case *c)
 {
-    return strstr(c->name, "f32") ? QR_KV_F32 : QR_KV_BF16;
+    enum qr_kvtype t = QR_KV_AUTO;
+    if (qr_kvtype_parse(strrchr(c->name, '_') + 1, &t, NULL) != QR_OK) ca_fail("no KV type of this name");
+    return t;
 }
 
-// A pool of n_blocks blocks with this head between two others, its table shuffled, all bytes ones: bf16 and
-// f32 NaN.
+// A pool of n_blocks blocks with this head between two others, its table shuffled, all bytes ones: NaN in every
+// float, scales too.
 static struct qr_kv_view draw_view(enum qr_kvtype type, int d, int block_size, int n_blocks)
 {
     size_t head_bytes = qr_kv_unit_bytes(type, d) * (size_t)(block_size / QR_KV_UNIT);
@@ -80,8 +82,16 @@ static void fill_tokens(const struct ca_case *c, const struct qr_kv_view *kv, in
     for (int pos = 0; pos < n; pos++) {
         ca_fill_plain(k, (size_t)kv->d, 3);
         ca_fill_plain(v, (size_t)kv->d, 1);
-        (type_of(c) == QR_KV_F32 ? ref.kv_write_f32 : ref.kv_write_bf16)(kv, pos, k, v);
+        qr_kern_kv(&ref, type_of(c)).write(kv, pos, k, v);
     }
+}
+
+// What lies before the first row's window may have another owner, or none.
+static void forget_tokens(const struct qr_attn *a, enum qr_kvtype type, int first)
+{
+    size_t head_bytes = qr_kv_unit_bytes(type, a->kv.d) * (size_t)(a->kv.block_size / QR_KV_UNIT);
+    for (int b = 0; b < first / a->kv.block_size; b++)
+        memset(a->kv.pool + a->kv.table[b] * a->kv.block_bytes + a->kv.head_off, 0xff, head_bytes);
 }
 
 // SmolLM2's cache: 30 layers of 3 KV heads of 64, shared by 3 query heads each; 32 sequences of 304 tokens.
@@ -152,11 +162,14 @@ void check_attn(const struct ca_case *c)
                         .n_group = n_group,
                         .scale = 1.0f / sqrtf((float)d),
                         .pos0 = pos0,
-                        .n_rows = rows};
+                        .n_rows = rows,
+                        .window = ca_below(3) ? 0 : 1 + ca_below(ca_below(2) ? 40 : 300),
+                        .softcap = ca_below(3) ? 0 : 2 + 30 * fabsf(ca_unit())};
     size_t width = (size_t)n_group * d;
     a.ldq = width + (size_t)ca_below(9);
     a.ldo = width + (size_t)ca_below(9);
     fill_tokens(c, &a.kv, n);
+    if (a.window && pos0 + 1 - a.window >= block_size) forget_tokens(&a, type_of(c), pos0 + 1 - a.window);
     float *q = ca_buf(sizeof *q * a.ldq * rows), *y0 = ca_buf(sizeof *y0 * a.ldo * rows);
     float *y1 = ca_buf(sizeof *y1 * a.ldo * rows);
     ca_fill_plain(q, a.ldq * rows, 3);

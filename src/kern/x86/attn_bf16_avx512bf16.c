@@ -10,19 +10,23 @@
 #define DIMS 4
 #define VECS 4
 #define W 2
+#define STEPS 1
+#define SCALED 0
 #define COEF_BYTES 4 // a pair of bf16
 
-typedef __m512bh line;
+typedef __m512bh part;
 typedef __m512bh coef;
 
-V16 line line_load(const uint8_t *p)
+V16 part k_part(const uint8_t *line, int step)
 {
-    return (line)_mm512_loadu_si512(p);
+    (void)step;
+    return (part)_mm512_loadu_si512(line);
 }
+#define v_part k_part
 
-V16 line line_first(line a)
+V16 part part_first(part a)
 {
-    return (line)_mm512_and_si512((__m512i)a, _mm512_set1_epi32(0xffff));
+    return (part)_mm512_and_si512((__m512i)a, _mm512_set1_epi32(0xffff));
 }
 
 V16 coef coef_load(const void *p, int i)
@@ -35,10 +39,13 @@ V16 void coef_store(void *p, int i16, v16 x)
     _mm256_storeu_si256((__m256i *)p + i16, (__m256i)_mm512_cvtneps_pbh(x));
 }
 
-V16 v16 line_dot(v16 acc, line a, coef b)
+V16 v16 k_dot(v16 acc, part a, coef b)
 {
     return _mm512_dpbf16_ps(acc, a, b);
 }
+#define v_dot k_dot
+
+#include "kern/x86/attn_float_internal.h"
 
 #include "kern/x86/attn_tmpl_internal.h"
 #endif

@@ -120,6 +120,8 @@ V16 v16i v16i_magnitude(v16 a)
     return (v16i){_mm256_and_si256(_mm256_castps_si256(a.lo), m),
                   _mm256_and_si256(_mm256_castps_si256(a.hi), m)};
 }
+V16 v16i v16i_set1(int32_t x) { return (v16i){_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+V16 v16 v16i_to_v16(v16i a) { return (v16){_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
 V16 v16i v16i_round(v16 a) { return (v16i){_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)}; }
 V16 __m256i v16i_pack_u16(v16i a) // lanes below 2^16
 {
@@ -154,6 +156,28 @@ V16 __m256i v16i_bf16_8(__m256 x)
     __m256i quiet = _mm256_or_si256(u, _mm256_set1_epi32(0x400000));
     __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
     return _mm256_srli_epi32(_mm256_blendv_epi8(r, quiet, nan), 16);
+}
+V16 __m256i v16i_fp8_8(__m256 y)
+{
+    __m256i u = _mm256_castps_si256(y), mag = _mm256_and_si256(u, _mm256_set1_epi32(0x7fffffff));
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(mag, 20), _mm256_set1_epi32(1));
+    __m256i r = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(mag, _mm256_set1_epi32(0x7ffff)), odd), 20);
+    r = _mm256_sub_epi32(r, _mm256_set1_epi32(112 << 3));
+    __m256 m = _mm256_castsi256_ps(mag);
+    __m256i small = _mm256_cvtps_epi32(_mm256_mul_ps(m, _mm256_set1_ps(0x1p17f)));
+    r = _mm256_blendv_epi8(r, small, _mm256_castps_si256(_mm256_cmp_ps(m, _mm256_set1_ps(0x1p-14f), _CMP_LT_OQ)));
+    return _mm256_or_si256(r, _mm256_and_si256(_mm256_srli_epi32(u, 24), _mm256_set1_epi32(0x80)));
+}
+V16 v16i v16i_fp8(v16 y) { return (v16i){v16i_fp8_8(y.lo), v16i_fp8_8(y.hi)}; }
+V16 void v16i_store_u8(uint8_t *p, v16i a) // lanes within 0 .. 255
+{
+    __m256i w = v16i_pack_u16(a);
+    _mm_storeu_si128((__m128i *)p, _mm_packus_epi16(_mm256_castsi256_si128(w), _mm256_extracti128_si256(w, 1)));
+}
+V16 void v16_store_f16(uint16_t *p, v16 a)
+{
+    _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(a.lo, _MM_FROUND_TO_NEAREST_INT));
+    _mm_storeu_si128((__m128i *)(p + 8), _mm256_cvtps_ph(a.hi, _MM_FROUND_TO_NEAREST_INT));
 }
 V16 v16i v16i_bf16(v16 x) { return (v16i){v16i_bf16_8(x.lo), v16i_bf16_8(x.hi)}; }
 // clang-format on

@@ -77,6 +77,13 @@ V16 v16 v16_exp_small(v16 x)
     return v16_where_lt(x, REF_EXP_LO, 0.0f, v16_mul(p, v16_exp2_of_sum(t)));
 }
 
+// To what float16 holds, a NaN kept.
+V16 v16 v16_clamp_f16(v16 x)
+{
+    x = v16_where_gt(x, 65504.0f, 65504.0f, x);
+    return v16_where_lt(x, -65504.0f, -65504.0f, x);
+}
+
 V16 v16 v16_exp(v16 x)
 {
     return v16_where_gt(x, REF_EXP_HI, INFINITY, v16_exp_small(x));

@@ -187,48 +187,4 @@ float KERN(sum_exp)(const float *x, int n, float max)
     return v16_sum(s);
 }
 
-V16 uint8_t *unit_of(const struct qr_kv_view *kv, int pos, size_t unit_bytes)
-{
-    size_t block = kv->table[pos / kv->block_size];
-    size_t unit = (size_t)(pos % kv->block_size) / QR_KV_UNIT;
-    return kv->pool + block * kv->block_bytes + kv->head_off + unit * unit_bytes;
-}
-
-// Two bytes of V lie between those of the neighbour token, which another thread may be writing: no
-// read-modify-write.
-V16 void store_v_line(uint16_t *line, v16i v, int odd)
-{
-#if defined(__AVX512F__)
-    _mm512_mask_storeu_epi16(line, odd ? 0xaaaaaaaa : 0x55555555, odd ? _mm512_slli_epi32(v, 16) : v);
-#else
-    uint16_t h[16];
-    _mm256_storeu_si256((__m256i *)h, v16i_pack_u16(v));
-    for (int i = 0; i < 16; i++) line[i * 2 + odd] = h[i];
-#endif
-}
-
-void KERN(kv_write_bf16)(const struct qr_kv_view *kv, int pos, const float *k, const float *v)
-{
-    int d = kv->d, t = pos % QR_KV_UNIT;
-    uint32_t *uk = (uint32_t *)unit_of(kv, pos, (size_t)d * 64); // pairs of dimensions, 16 tokens a line
-    uint16_t *uv = (uint16_t *)(uk + d * 8);
-    for (int i = 0; i < d; i += 16) {
-        uint32_t pair[8];
-        _mm256_storeu_si256((__m256i *)pair, v16i_pack_u16(v16i_bf16(v16_load(k + i))));
-        for (int j = 0; j < 8; j++) uk[(i / 2 + j) * 16 + t] = pair[j];
-        store_v_line(uv + (i / 16 * 8 + t / 2) * 32, v16i_bf16(v16_load(v + i)), t % 2);
-    }
-}
-
-void KERN(kv_write_f32)(const struct qr_kv_view *kv, int pos, const float *k, const float *v)
-{
-    int d = kv->d, t = pos % QR_KV_UNIT;
-    float *uk = (float *)unit_of(kv, pos, (size_t)d * 128);
-    float *uv = uk + d * QR_KV_UNIT;
-    for (int i = 0; i < d; i += 16) {
-        for (int j = 0; j < 16; j++) uk[(i + j) * 16 + t] = k[i + j];
-        v16_store(uv + (i + t) * 16, v16_load(v + i));
-    }
-}
-
 #endif

@@ -1,0 +1,8 @@
+#if defined(__x86_64__)
+#define KERN_ISA avx2
+#define ATTN_DECODE attn_decode_int8
+#define ATTN_PREFILL attn_prefill_int8
+#include "kern/x86/attn_int8_internal.h"
+
+#include "kern/x86/attn_tmpl_internal.h"
+#endif

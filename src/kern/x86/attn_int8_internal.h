@@ -1,0 +1,238 @@
+/* Words of attn_tmpl_internal.h for int8 KV: exact integer sums (kern/kvtype/int8.c).
+ *
+ * Owns: nothing. Refuses to know: the loops. Threads: pure functions. Lifetime: static.
+ *
+ * K is unsigned with 128 added, which sum of q undoes, and V is signed. With VNNI a multiplier is two bytes,
+ * 128 * hi + lo, of four values each, one instruction a byte: unsigned K by signed q, unsigned p by signed V.
+ * Without it, values and multipliers are words: the even and the odd values of four, by vpmaddwd. */
+#ifdef KERN_ISA
+
+#include <string.h>
+
+#include "kern/x86/v16_internal.h"
+
+#define W 4
+#define STEPS 1
+#define SCALED 1
+#define VECS 4
+#define COEF_BYTES 8
+#define Q_TOP 16256.0f
+#define P_TOP 32640.0f
+
+struct q_form {
+    float scale;
+    int32_t bias; // -128 * sum of q
+};
+
+#if defined(__AVX512VNNI__)
+
+#define UNITS 2 // 4 x 2 sums of two registers each
+#define DIMS 2
+typedef struct {
+    v16i hi, lo;
+} sum;
+typedef v16i part;
+typedef struct {
+    v16i hi, lo;
+} coef;
+
+V16 sum sum_zero(void)
+{
+    return (sum){v16i_zero(), v16i_zero()};
+}
+V16 part k_part(const uint8_t *line, int step)
+{
+    (void)step;
+    return _mm512_loadu_si512(line);
+}
+#define v_part k_part
+V16 coef coef_load(const void *p, int i)
+{
+    const int32_t *c = (const int32_t *)p + 2 * i;
+    return (coef){_mm512_set1_epi32(c[0]), _mm512_set1_epi32(c[1])};
+}
+V16 sum k_dot(sum s, part a, coef b)
+{
+    return (sum){_mm512_dpbusd_epi32(s.hi, a, b.hi), _mm512_dpbusd_epi32(s.lo, a, b.lo)};
+}
+V16 sum v_dot(sum s, part a, coef b)
+{
+    return (sum){_mm512_dpbusd_epi32(s.hi, b.hi, a), _mm512_dpbusd_epi32(s.lo, b.lo, a)};
+}
+V16 v16i sum_ints(sum s)
+{
+    return _mm512_add_epi32(_mm512_slli_epi32(s.hi, 7), s.lo);
+}
+// Four multipliers a coef: their upper bytes, then their lower ones, of lo in 0 .. 127 or -64 .. 63.
+V16 void coef_pack(uint8_t *coefs, int i16, v16i x, int half)
+{
+    v16i up = _mm512_srai_epi32(_mm512_add_epi32(x, _mm512_set1_epi32(half)), 7);
+    __m128i hi = _mm512_cvtepi32_epi8(up), lo = _mm512_cvtepi32_epi8(_mm512_sub_epi32(x, _mm512_slli_epi32(up, 7)));
+    __m128i *p = (__m128i *)(void *)coefs + 2 * i16;
+    _mm_storeu_si128(p, _mm_unpacklo_epi32(hi, lo));
+    _mm_storeu_si128(p + 1, _mm_unpackhi_epi32(hi, lo));
+}
+
+#else
+
+typedef v16i sum;
+typedef struct {
+    v16i even, odd;
+} part;
+typedef part coef;
+
+#if defined(__AVX512F__)
+#define UNITS 4
+#define DIMS 4
+V16 part k_part(const uint8_t *line, int step)
+{
+    (void)step;
+    __m512i a = _mm512_loadu_si512(line);
+    return (part){_mm512_and_si512(a, _mm512_set1_epi16(0xff)), _mm512_srli_epi16(a, 8)};
+}
+V16 part v_part(const uint8_t *line, int step)
+{
+    (void)step;
+    __m512i a = _mm512_loadu_si512(line);
+    return (part){_mm512_srai_epi16(_mm512_slli_epi16(a, 8), 8), _mm512_srai_epi16(a, 8)};
+}
+V16 coef coef_load(const void *p, int i)
+{
+    const int32_t *c = (const int32_t *)p + 2 * i;
+    return (coef){_mm512_set1_epi32(c[0]), _mm512_set1_epi32(c[1])};
+}
+V16 sum k_dot(sum s, part a, coef b)
+{
+    s = _mm512_add_epi32(s, _mm512_madd_epi16(a.even, b.even));
+    return _mm512_add_epi32(s, _mm512_madd_epi16(a.odd, b.odd));
+}
+V16 __m256i words_of(v16i x)
+{
+    return _mm512_cvtepi32_epi16(x);
+}
+#else
+#define UNITS 1
+#define DIMS 1
+V16 part k_part(const uint8_t *line, int step)
+{
+    (void)step;
+    __m256i a = _mm256_loadu_si256((const __m256i *)line), b = _mm256_loadu_si256((const __m256i *)(line + 32));
+    __m256i m = _mm256_set1_epi16(0xff);
+    return (part){{_mm256_and_si256(a, m), _mm256_and_si256(b, m)}, {_mm256_srli_epi16(a, 8), _mm256_srli_epi16(b, 8)}};
+}
+V16 part v_part(const uint8_t *line, int step)
+{
+    (void)step;
+    __m256i a = _mm256_loadu_si256((const __m256i *)line), b = _mm256_loadu_si256((const __m256i *)(line + 32));
+    return (part){{_mm256_srai_epi16(_mm256_slli_epi16(a, 8), 8), _mm256_srai_epi16(_mm256_slli_epi16(b, 8), 8)},
+                  {_mm256_srai_epi16(a, 8), _mm256_srai_epi16(b, 8)}};
+}
+V16 coef coef_load(const void *p, int i)
+{
+    const int32_t *c = (const int32_t *)p + 2 * i;
+    __m256i even = _mm256_set1_epi32(c[0]), odd = _mm256_set1_epi32(c[1]);
+    return (coef){{even, even}, {odd, odd}};
+}
+V16 sum k_dot(sum s, part a, coef b)
+{
+    s.lo = _mm256_add_epi32(s.lo, _mm256_madd_epi16(a.even.lo, b.even.lo));
+    s.hi = _mm256_add_epi32(s.hi, _mm256_madd_epi16(a.even.hi, b.even.hi));
+    s.lo = _mm256_add_epi32(s.lo, _mm256_madd_epi16(a.odd.lo, b.odd.lo));
+    s.hi = _mm256_add_epi32(s.hi, _mm256_madd_epi16(a.odd.hi, b.odd.hi));
+    return s;
+}
+V16 __m256i words_of(v16i x)
+{
+    return _mm256_permute4x64_epi64(_mm256_packs_epi32(x.lo, x.hi), 0xd8);
+}
+#endif
+#define v_dot k_dot
+
+V16 sum sum_zero(void)
+{
+    return v16i_zero();
+}
+V16 v16i sum_ints(sum s)
+{
+    return s;
+}
+// Words of four multipliers a coef: the even ones, then the odd ones.
+V16 void coef_pack(uint8_t *coefs, int i16, v16i x, int half)
+{
+    (void)half;
+    __m256i w = words_of(x);
+    _mm256_storeu_si256((__m256i *)(void *)coefs + i16, _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(w, 0xd8), 0xd8));
+}
+
+#endif
+
+V16 part part_first(part a)
+{
+    return a; // slots past the end meet a zero, and no integer times zero is anything else
+}
+
+// Magnitudes compare as integers. Returns the scale; *inverse 0: all are zero, or one is not a number.
+V16 float scale_of(v16i most, float top, float *inverse)
+{
+    uint32_t bits = (uint32_t)v16i_hmax(most);
+    float m;
+    memcpy(&m, &bits, sizeof m);
+    *inverse = 0;
+    if (bits >= 0x7f800000) return NAN;
+    if (m < 0x1p-100f) return 0;
+    *inverse = top / m;
+    return m / top;
+}
+
+V16 v16i rounded(v16 x, float inverse)
+{
+    return inverse > 0 ? v16i_round(v16_mul(x, v16_set1(inverse))) : v16i_zero();
+}
+
+V16 struct q_form q_pack(uint8_t *coefs, const float *q, int d)
+{
+    v16i most = v16i_zero(), all = v16i_zero();
+    for (int i = 0; i < d; i += 16) most = v16i_max(most, v16i_magnitude(v16_load(q + i)));
+    float inverse, scale = scale_of(most, Q_TOP, &inverse);
+    for (int i = 0; i < d; i += 16) {
+        v16i x = rounded(v16_load(q + i), inverse);
+        all = v16i_add(all, x);
+        coef_pack(coefs, i / 16, x, 64);
+    }
+    return (struct q_form){scale, -128 * v16i_sum(all)};
+}
+
+V16 v16 k_value(sum s, const struct q_form *f)
+{
+    return v16_mul(v16i_to_v16(v16i_add(sum_ints(s), v16i_set1(f->bias))), v16_set1(f->scale));
+}
+
+V16 float p_pack(uint8_t *coefs, const v16 *p, int u0, int n_units)
+{
+    v16i most = v16i_zero();
+    UNROLL for (int u = 0; u < 4; u++)
+    {
+        if (u >= u0 && u < n_units) most = v16i_max(most, v16i_magnitude(p[u]));
+    }
+    float inverse, scale = scale_of(most, P_TOP, &inverse);
+    UNROLL for (int u = 0; u < 4; u++)
+    {
+        if (u >= u0 && u < n_units) coef_pack(coefs, u, rounded(p[u], inverse), 0);
+    }
+    return scale;
+}
+
+V16 sum v_begin(const float *acc, float keep)
+{
+    (void)acc;
+    (void)keep;
+    return sum_zero();
+}
+
+V16 void v_end(sum s, float *acc, float keep, float scale)
+{
+    v16 kept = v16_mul(v16_load(acc), v16_set1(keep));
+    v16_store(acc, v16_fma(v16i_to_v16(sum_ints(s)), v16_set1(scale), kept));
+}
+
+#endif
