@@ -185,17 +185,17 @@ static void describe(struct api *a, const struct qr_lib_info *info)
 {
     char labels[512];
     snprintf(labels, sizeof labels,
-             "block_size=\"%d\",num_gpu_blocks=\"%u\",num_cpu_blocks=\"0\",cache_dtype=\"bfloat16\",enable_"
+             "block_size=\"%d\",num_gpu_blocks=\"%u\",num_cpu_blocks=\"0\",cache_dtype=\"%s\",enable_"
              "prefix_caching=\"False\","
              "kv_cache_size_tokens=\"%llu\",kv_cache_max_concurrency=\"%.2f\",kv_cache_memory_bytes=\"%llu\"",
-             info->block_size, info->n_blocks,
+             info->block_size, info->n_blocks, qr_kvtype_name(info->model.kvtype),
              (unsigned long long)info->n_blocks * (unsigned)info->block_size,
              (double)info->n_blocks * info->block_size / (info->max_model_len ? info->max_model_len : 1),
              (unsigned long long)info->kv_bytes);
     struct qr_metrics_about about = {a->model_name, labels, a->conf.version, (uint64_t)info->max_model_len};
     if (qr_metrics_describe(a->metrics, &about) != QR_OK) QR_WARN("api", "the metrics' labels are too long");
     uint64_t h = qr_hash_bytes((uint64_t)info->max_model_len, info->served_name, strlen(info->served_name));
-    h = qr_hash_bytes(h ^ (uint64_t)info->block_size, &info->block_bytes, sizeof info->block_bytes);
+    h = qr_hash_bytes(h ^ (uint64_t)info->model.kvtype << 32 ^ (uint64_t)info->block_size, &info->block_bytes, sizeof info->block_bytes);
     snprintf(a->fingerprint, sizeof a->fingerprint, "quire-%.32s-%08x",
              a->conf.version ? a->conf.version : "0", (unsigned)h);
 }

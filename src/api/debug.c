@@ -20,6 +20,8 @@ static void put_totals(struct qr_json_writer *w, struct qr_lib *lib, const struc
 {
     put(w, "block_size", (uint64_t)s->block_size);
     put(w, "block_bytes", s->block_bytes);
+    qr_jw_key(w, "dtype");
+    qr_jw_str(w, qr_kvtype_name(qr_lib_info(lib)->model.kvtype));
     put(w, "blocks", s->n_blocks);
     put(w, "blocks_free", s->n_blocks_free);
     put(w, "blocks_used", s->n_blocks_used);

@@ -47,6 +47,9 @@ static int inspect_kernels(const char *isa)
 #define QR_KERNEL(name, ret, params, tol) printf("%-20s %s\n", #name, qr_kern_origin(#name, mask));
 #include "kern/kernels.def"
 #undef QR_KERNEL
+    printf("\n%-8s %-24s %s\n", "KV type", "bytes of K and V a token", "of a head of 64");
+    for (enum qr_kvtype t = QR_KV_AUTO + 1; t < QR_KV_COUNT; t++)
+        printf("%-8s %zu\n", qr_kvtype_name(t), qr_kv_unit_bytes(t, 64) / QR_KV_UNIT);
     printf("\n%-6s %-8s %-28s %s\n", "class", "weights", "kernel", "rows");
     size_t n;
     const struct qr_gemm_impl *list = qr_gemm_list(&n);

@@ -76,8 +76,8 @@ static void print_start(const struct qr_lib *lib, const struct qr_conf *conf, in
             i->model.arch, i->model.n_layers, cmd_bytes(a, (double)i->model.packed_bytes),
             (double)i->load_ns * 1e-9, i->n_threads, isa);
     uint64_t tokens = (uint64_t)i->n_blocks * (uint64_t)i->block_size;
-    QR_INFO("serve", "CPU KV cache size: %" PRIu64 " tokens (%u blocks of %d, %s, taken as it fills)", tokens,
-            i->n_blocks, i->block_size, cmd_bytes(b, (double)i->kv_bytes));
+    QR_INFO("serve", "CPU KV cache size: %" PRIu64 " tokens (%u blocks of %d, %s, %s, taken as it fills)", tokens,
+            i->n_blocks, i->block_size, qr_kvtype_name(i->model.kvtype), cmd_bytes(b, (double)i->kv_bytes));
     if (i->n_swap_blocks > 0)
         QR_INFO("serve",
                 "swap space: %s of memory for preempted requests (%u blocks). If it is this node's, "

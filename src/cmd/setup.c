@@ -180,6 +180,9 @@ enum qr_status cmd_setup_init(struct cmd_setup *s, const struct qr_conf *c, stru
     else if (strcmp(c->activations, "fast") != 0)
         return qr_fail_param(err, QR_EINVAL, "activations",
                              "--activations: expected fast or f32, got \"%.40s\"", c->activations);
+    struct qr_error why = {0};
+    if (qr_kvtype_parse(c->kv_cache_dtype, &s->lib.kvtype, &why) != QR_OK)
+        return qr_fail_param(err, QR_EINVAL, "kv-cache-dtype", "--kv-cache-dtype: %.150s", why.msg);
     if ((st = cmd_setup_tiers(s, c, err)) != QR_OK) return st;
     s->lib.model_path = s->model;
     s->lib.chat_template = s->template_text;

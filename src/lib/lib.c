@@ -34,6 +34,7 @@ static enum qr_status load(struct qr_lib *lib, const struct qr_gguf *g, const st
 {
     struct text_start text = {.gguf = g, .given_template = conf->chat_template};
     struct qr_model_conf mc = {.activations = conf->activations,
+                               .kvtype = conf->kvtype,
                                .workers = lib->workers,
                                .progress = conf->progress,
                                .progress_arg = conf->progress_arg};

@@ -40,6 +40,7 @@ struct qr_lib_conf {
     const int *cpus;
     int n_cpus; // pinning; NULL: none
     enum qr_activations activations;
+    enum qr_kvtype kvtype; // AUTO: see model/model.h
     uint64_t kv_idle_release_ns; // 0: never
     const struct qr_policy *policy; // NULL: first come, first served
     // As in engine/engine.h; 0: no limit.

@@ -46,7 +46,7 @@ static float case_error(const struct rig_case *c, const float *logits, int n_voc
 }
 
 // Runs every case of the tiny golden file on a path; n_prompt < 0 keeps the case's.
-static void compare_tiny(enum qr_activations act, int n_prompt, float tolerance)
+static void compare_tiny(enum qr_activations act, enum qr_kvtype kvtype, int n_prompt, float tolerance)
 {
     FILE *f = fopen("tests/vectors/tiny_golden.txt", "r");
     struct rig_case *c = malloc(sizeof *c);
@@ -55,7 +55,7 @@ static void compare_tiny(enum qr_activations act, int n_prompt, float tolerance)
     assert_non_null(f);
     while (rig_next_case(f, c)) {
         struct rig r;
-        rig_open(&r, &(struct rig_conf){tiny(c->name), act, 2, 16, 512});
+        rig_open(&r, &(struct rig_conf){tiny(c->name), act, 2, 16, 512, kvtype});
         float *logits = malloc((size_t)c->n_ids * (size_t)r.n_vocab * sizeof *logits);
         rig_run(&r, c->ids, c->n_ids, n_prompt < 0 ? c->n_prompt : n_prompt, 512, logits);
         float e = case_error(c, logits, r.n_vocab);
@@ -76,7 +76,7 @@ static void compare_tiny(enum qr_activations act, int n_prompt, float tolerance)
 QR_TEST(model_f32_logits_equal_transformers_for_every_type_and_variant)
 {
     NEED_TINY();
-    compare_tiny(QR_ACT_F32, -1, TOLERANCE);
+    compare_tiny(QR_ACT_F32, QR_KV_AUTO, -1, TOLERANCE);
 }
 
 // Random weights are harsher than a trained model's; the tolerances say that nothing is wrong, not how good
@@ -84,13 +84,23 @@ QR_TEST(model_f32_logits_equal_transformers_for_every_type_and_variant)
 QR_TEST(model_fast_prompt_logits_are_near_transformers)
 {
     NEED_TINY();
-    compare_tiny(QR_ACT_FAST, -1, 0.04f);
+    compare_tiny(QR_ACT_FAST, QR_KV_AUTO, -1, 0.04f);
+}
+
+// With everything else in float32 a KV type's own loss is what is left.
+QR_TEST(model_kv_types_cost_what_their_bits_do)
+{
+    static const float tolerance[QR_KV_COUNT] = {
+        [QR_KV_BF16] = 0.02f, [QR_KV_F16] = 0.005f, [QR_KV_F32] = TOLERANCE, [QR_KV_INT8] = 0.02f, [QR_KV_FP8] = 0.1f};
+    NEED_TINY();
+    for (enum qr_kvtype t = QR_KV_AUTO + 1; t < QR_KV_COUNT; t++)
+        for (int n_prompt = -1; n_prompt <= 1; n_prompt += 2) compare_tiny(QR_ACT_F32, t, n_prompt, tolerance[t]);
 }
 
 QR_TEST(model_fast_generated_logits_are_near_transformers)
 {
     NEED_TINY();
-    compare_tiny(QR_ACT_FAST, 1, 0.04f);
+    compare_tiny(QR_ACT_FAST, QR_KV_AUTO, 1, 0.04f);
 }
 
 #define N_IDS 90
@@ -127,23 +137,27 @@ static void expect_same_bits(const char *name, const struct rig_conf *conf, int 
 QR_TEST(model_bits_do_not_depend_on_chunks_threads_or_block_size)
 {
     static const char *const names[] = {"tiny", "llama-mixed", "llama-q4_1", "qwen2", "qwen2-low"};
+    enum { N_NAMES = sizeof names / sizeof *names };
     NEED_TINY();
     for (int act = QR_ACT_FAST; act <= QR_ACT_F32; act++) {
-        for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        // Every family by its own KV type, the first by all of them.
+        for (size_t i = 0; i < N_NAMES + QR_KV_COUNT - 1; i++) {
             struct rig_conf conf = {
                 .activations = (enum qr_activations)act, .n_threads = 1, .block_size = 16};
-            float *expected = all_logits(names[i], &conf, N_IDS);
-            expect_same_bits(names[i], &conf, 1, expected, "chunks of 1");
-            expect_same_bits(names[i], &conf, 16, expected, "chunks of 16");
-            expect_same_bits(names[i], &conf, 37, expected, "chunks of 37");
+            const char *name = names[i < N_NAMES ? i : 0];
+            if (i >= N_NAMES) conf.kvtype = (enum qr_kvtype)(i - N_NAMES + 1);
+            float *expected = all_logits(name, &conf, N_IDS);
+            expect_same_bits(name, &conf, 1, expected, "chunks of 1");
+            expect_same_bits(name, &conf, 16, expected, "chunks of 16");
+            expect_same_bits(name, &conf, 37, expected, "chunks of 37");
             conf.n_threads = 2;
-            expect_same_bits(names[i], &conf, N_IDS, expected, "2 threads");
-            expect_same_bits(names[i], &conf, 1, expected, "2 threads, chunks of 1");
+            expect_same_bits(name, &conf, N_IDS, expected, "2 threads");
+            expect_same_bits(name, &conf, 1, expected, "2 threads, chunks of 1");
             conf.n_threads = 3;
             conf.block_size = 32;
-            expect_same_bits(names[i], &conf, 37, expected, "blocks of 32");
+            expect_same_bits(name, &conf, 37, expected, "blocks of 32");
             conf.block_size = 128;
-            expect_same_bits(names[i], &conf, 21, expected, "blocks of 128");
+            expect_same_bits(name, &conf, 21, expected, "blocks of 128");
             free(expected);
         }
     }
@@ -159,9 +173,14 @@ QR_TEST(model_bits_do_not_depend_on_the_batch)
     int32_t ids[N_SEQS][N_IDS];
     uint32_t table[N_SEQS][8];
     NEED_TINY();
-    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+    for (size_t k = 0; k < sizeof names / sizeof *names + QR_KV_COUNT - 1; k++) {
         struct rig r;
-        rig_open(&r, &(struct rig_conf){tiny(names[k]), QR_ACT_FAST, 2, 16, 512});
+        const char *name = names[k < sizeof names / sizeof *names ? k : 0];
+        rig_open(&r, &(struct rig_conf){.path = tiny(name),
+                                        .n_threads = 2,
+                                        .block_size = 16,
+                                        .n_tokens = 512,
+                                        .kvtype = (enum qr_kvtype)(k < 3 ? 0 : k - 2)});
         size_t row = (size_t)r.n_vocab;
         float *solo = malloc(N_SEQS * N_IDS * row * sizeof *solo);
         int n[N_SEQS], n_prompt[N_SEQS], pos[N_SEQS] = {0};
@@ -193,7 +212,7 @@ QR_TEST(model_bits_do_not_depend_on_the_batch)
             for (int j = 0; j < n_seqs; j++) {
                 const float *want = solo + ((size_t)who[j] * N_IDS + (size_t)pos[who[j]] - 1) * row;
                 if (memcmp(got + (size_t)j * row, want, row * sizeof *got))
-                    fail_msg("%s: sequence %d at %d differs from its solo run", names[k], who[j],
+                    fail_msg("%s: sequence %d at %d differs from its solo run", name, who[j],
                              pos[who[j]] - 1);
             }
         }
@@ -208,7 +227,7 @@ QR_TEST(model_places_logits_in_the_order_asked)
     uint32_t table[4];
     struct rig r;
     NEED_TINY();
-    rig_open(&r, &(struct rig_conf){tiny("tiny"), QR_ACT_FAST, 2, 16, 64});
+    rig_open(&r, &(struct rig_conf){tiny("tiny"), QR_ACT_FAST, 2, 16, 64, QR_KV_AUTO});
     make_ids(ids, 64, 3);
     rig_scatter(table, 4, 0);
     struct rig_seq s = {ids, 40, 0, 64, table, 4}; // rows 40.. are class D
@@ -234,7 +253,7 @@ QR_TEST(model_allocates_nothing_in_a_step)
     uint32_t table[4];
     struct rig r;
     NEED_TINY();
-    rig_open(&r, &(struct rig_conf){tiny("llama-mixed"), QR_ACT_FAST, 2, 16, 64});
+    rig_open(&r, &(struct rig_conf){tiny("llama-mixed"), QR_ACT_FAST, 2, 16, 64, QR_KV_AUTO});
     make_ids(ids, 64, 3);
     rig_scatter(table, 4, 0);
     uint64_t before = qr_mem_calls();
@@ -339,7 +358,7 @@ QR_TEST(model_knows_its_numbers)
 {
     struct rig r;
     NEED_TINY();
-    rig_open(&r, &(struct rig_conf){tiny("llama-q4_k"), QR_ACT_FAST, 1, 32, 64});
+    rig_open(&r, &(struct rig_conf){tiny("llama-q4_k"), QR_ACT_FAST, 1, 32, 64, QR_KV_AUTO});
     const struct qr_model_info *i = qr_model_info(r.m);
     assert_string_equal(i->arch, "llama");
     assert_string_equal(i->name, "llama-q4_k");
@@ -358,7 +377,7 @@ QR_TEST(model_knows_its_numbers)
     assert_int_equal(i->n_params,
                      2 * 509 * 256 + 2 * (2 * 256 * 256 + 2 * 64 * 256 + 3 * 512 * 256 + 2 * 256) + 256);
     rig_close(&r);
-    rig_open(&r, &(struct rig_conf){tiny("llama-tied"), QR_ACT_F32, 1, 16, 64});
+    rig_open(&r, &(struct rig_conf){tiny("llama-tied"), QR_ACT_F32, 1, 16, 64, QR_KV_AUTO});
     assert_true(qr_model_info(r.m)->tied);
     assert_int_equal(qr_model_info(r.m)->kvtype, QR_KV_F32);
     rig_close(&r);

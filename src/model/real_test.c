@@ -52,7 +52,7 @@ QR_TEST(model_real_answers_equal_transformers)
     float worst = 0;
     int n_cases = 0, n_parted = 0;
     assert_non_null(f);
-    rig_open(&r, &(struct rig_conf){qr_test_model(), QR_ACT_F32, 2, 16, 512});
+    rig_open(&r, &(struct rig_conf){qr_test_model(), QR_ACT_F32, 2, 16, 512, QR_KV_AUTO});
     float *logits = malloc(512 * (size_t)r.n_vocab * sizeof *logits);
     while (rig_next_case(f, c)) {
         check_case(&r, c, logits, &worst, &n_parted);
@@ -141,7 +141,7 @@ static void expect_quality(struct rig *exact, const int32_t *ids, const char *na
 {
     struct quality self = {.name = "f32"}, s = {.name = name};
     struct rig fast;
-    rig_open(&fast, &(struct rig_conf){qr_test_model(), QR_ACT_FAST, 2, 16, N_TEXT});
+    rig_open(&fast, &(struct rig_conf){qr_test_model(), QR_ACT_FAST, 2, 16, N_TEXT, QR_KV_AUTO});
     compare_path(exact, &fast, ids, n_prompt, &self, &s);
     double ppl = exp(s.nll / s.n), exact_ppl = exp(self.nll / self.n), same = (double)s.n_same / s.n;
     printf("%s: top-1 %.2f %%, mean KL %.5f, perplexity %.4f (f32 %.4f, %+.3f %%)\n", name, 100 * same,
@@ -159,7 +159,7 @@ QR_TEST(model_real_fast_paths_are_near_f32)
     struct rig exact;
     if (!qr_test_model()) QR_SKIP(need_model);
     read_ids(ids, N_TEXT + 1);
-    rig_open(&exact, &(struct rig_conf){qr_test_model(), QR_ACT_F32, 2, 16, N_TEXT});
+    rig_open(&exact, &(struct rig_conf){qr_test_model(), QR_ACT_F32, 2, 16, N_TEXT, QR_KV_AUTO});
     expect_quality(&exact, ids, "class P", N_TEXT);
     expect_quality(&exact, ids, "class D", 1);
     rig_close(&exact);

@@ -28,6 +28,7 @@ struct rig_conf {
     enum qr_activations activations;
     int n_threads, block_size;
     int n_tokens; // of a step, and of all sequences together
+    enum qr_kvtype kvtype;
 };
 
 // A sequence: its ids, the step's share of them, and the blocks that it may use.

@@ -23,7 +23,7 @@ void rig_open(struct rig *r, const struct rig_conf *conf)
     struct qr_workers_conf wc = {.n_threads = conf->n_threads, .spin_us = 50};
     if (qr_gguf_open(conf->path, &r->g, &err)) fail_msg("%s: %s", conf->path, err.msg);
     if (qr_workers_new(&wc, &r->w, &err)) fail_msg("%s", err.msg);
-    struct qr_model_conf mc = {.activations = conf->activations, .workers = r->w};
+    struct qr_model_conf mc = {.activations = conf->activations, .kvtype = conf->kvtype, .workers = r->w};
     if (qr_model_load(r->g, &mc, &r->m, &err)) fail_msg("%s: %s", conf->path, err.msg);
     r->n_vocab = qr_model_info(r->m)->n_vocab;
     r->n_logit_rows = 32;
