@@ -3,7 +3,7 @@
 PYTEST = QUIRE="$$(realpath $(BUILD)/quire)" QUIRE_BUILD="$$(realpath $(BUILD))" $(VENV)/bin/python -m pytest -q -p no:cacheprovider
 HEADERS = $(shell find src -name '*.h' ! -name 'test.h')
 
-.PHONY: force check test e2e e2e-real asan sim-long layers hdr tidy fmt
+.PHONY: force check test e2e e2e-real asan sim-long sim-million layers hdr tidy fmt
 check: $(BUILD)/quire $(BUILD)/quire-test $(BUILD)/tiny/.stamp $(VENV)/.tests ## unit and end-to-end tests on a tiny model, under a minute
 	@$(MAKE) --no-print-directory layers tidy
 	@QUIRE_BUILD=$(BUILD) $(BUILD)/quire-test
@@ -36,6 +36,11 @@ $(BUILD)/tiny/.stamp: tests/tiny-model/make.py $(VENV)/.tests
 
 sim-long: $(BUILD)/quire-test ## many random workloads over scheduler and engine (QUIRE_SIM_SEEDS=2000, about a minute)
 	@QUIRE_SIM_SEEDS=$(or $(QUIRE_SIM_SEEDS),2000) $(BUILD)/quire-test sim_long
+
+# 4 GB of KV are tight enough that requests are preempted all the time; a leak would show at the end.
+sim-million: $(BUILD)/quire ## a million simulated requests, every invariant walked each thousandth step (about a minute)
+	@$(BUILD)/quire sim llama-3-8b --hardware h100 --workload '30/60*3,160/200*5,600/450*2' --request-rate 20 \
+	    --num-prompts 1000000 --kv-cache-memory 2G --check 1000
 
 layers: ## the include law of src/LAYERS
 	@awk -f tools/layers.awk src/LAYERS $$(find src -name '*.[ch]' -o -name '*.def')

@@ -195,11 +195,10 @@ static void count_computed(struct qr_sched *s, struct qr_sched_req *r, struct qr
     if (q->n_seen < to) q->n_seen = to;
 }
 
-// Adds what one sequence holds, refs of whose last block are shared.
+// Adds what one sequence holds; its last block belongs to `refs` sequences.
 static void count_held(const struct qr_sched *s, const struct qr_sched_req *r, const struct qr_seq *q,
-                       uint32_t refs, struct qr_kv_slots *o)
+                       struct qr_kv_held held, uint32_t refs, struct qr_kv_slots *o)
 {
-    struct qr_kv_held held = qr_kv_table_held(s->tables, q->slot);
     int64_t bs = s->conf.block_size, cap = (int64_t)(held.n_blocks - held.n_rounding) * bs;
     int64_t total = r->req->n_prompt + r->req->sampling.max_tokens;
     int64_t usable = cap < total ? cap : total;
@@ -221,9 +220,11 @@ static struct qr_kv_slots count_slots(const struct qr_sched *s)
             const struct qr_seq *q = &r->seqs[j];
             if (q->slot < 0) continue;
             int32_t len = qr_kv_table_len(s->tables, q->slot);
-            bool can_share = shares && len > 0;
-            count_held(s, r, q, can_share ? qr_kv_pool_refs(s->pool, qr_kv_table_ids(s->tables, q->slot)[len - 1]) : 1,
-                       &o);
+            if (shares && len == 0) continue;
+            struct qr_kv_held h = {.n_blocks = (uint32_t)len};
+            uint32_t refs = shares ? qr_kv_pool_refs(s->pool, qr_kv_table_ids(s->tables, q->slot)[len - 1]) : 1;
+            if (!shares) h = qr_kv_table_held(s->tables, q->slot);
+            count_held(s, r, q, h, refs, &o);
         }
     }
     held = shares ? (uint64_t)(qr_kv_pool_n_blocks(s->pool) - qr_kv_pool_n_free(s->pool)) * bs : o.free;

@@ -1,0 +1,114 @@
+"""quire sim from outside: its figures against numpy over its own request lines, the same bytes for the same seed, one line for
+bad input; and every KV layout in the real server."""
+import csv
+import json
+import subprocess
+
+import numpy as np
+import pytest
+
+from conftest import QUIRE, on_threads
+
+ARGS = ["opt-13b", "--workload", "30/60*3,160/200*5,600/450*2", "--request-rate", "3"]
+
+
+def sim(*args, code=0):
+    p = subprocess.run([QUIRE, "sim", *map(str, args)], capture_output=True, text=True, timeout=300)
+    assert p.returncode == code, (p.returncode, p.stderr)
+    return p.stdout if code == 0 else p.stderr
+
+
+def test_figures_are_those_of_the_request_lines(tmp_path):
+    out = tmp_path / "r.csv"
+    j = json.loads(sim(*ARGS, "--num-prompts", 800, "--json", "-", "--out", out))
+    rows = list(csv.DictReader(out.open()))
+    a, f, first, sched = (np.array([float(r[k]) for r in rows]) for k in ("arrival_s", "finish_s", "first_token_s", "scheduled_s"))
+    n = np.array([int(r["output_tokens"]) for r in rows])
+    assert len(rows) == j["requests"] == 800
+    assert sorted(set(n)) == [60, 200, 450]
+    span = f.max() - a.min()
+    assert j["duration_s"] == pytest.approx(span, rel=1e-6)
+    assert j["tokens_per_s"] == pytest.approx(n.sum() / span, rel=1e-6)
+    assert j["normalized_latency_s"] == pytest.approx(((f - a) / n).mean(), rel=1e-6)
+    for key, v in (("latency_s", f - a), ("ttft_s", first - a), ("queue_s", sched - a), ("tpot_s", (f - first) / (n - 1))):
+        assert j[key]["mean"] == pytest.approx(v.mean(), rel=1e-5, abs=1e-8)
+        for p in (50, 90, 99):
+            assert j[key][f"p{p}"] == pytest.approx(np.percentile(v, p, method="inverted_cdf"), rel=1e-5, abs=1e-8)
+    assert j["kv_used"] + j["kv_reserved"] + j["kv_internal"] + j["kv_external"] == pytest.approx(1)
+
+
+def test_same_seed_same_bytes(tmp_path):
+    def run(name, *more):
+        text = sim(*ARGS, "--num-prompts", 300, "--out", tmp_path / name, *more)
+        return text, (tmp_path / name).read_bytes()
+
+    assert run("a", "--seed", 5) == run("b", "--seed", 5)
+    assert run("a", "--seed", 5)[1] != run("c", "--seed", 6)[1]
+    assert run("a", "--seed", 5)[1] == run("d", "--seed", 5, "--check", "7")[1]
+
+
+@pytest.mark.parametrize("system", ["quire", "orca-max", "orca-pow2", "orca-oracle", "ft", "tgi1", "vattention"])
+def test_every_invariant_after_every_step(system):
+    text = sim(*ARGS, "--num-prompts", 60, "--system", system, "--check", "step", "--kv-cache-memory", "4G")
+    assert "60 finished, 0 refused" in text
+
+
+def test_a_tight_pool_preempts_by_swapping_and_by_recomputing():
+    tight = [*ARGS, "--num-prompts", 150, "--kv-cache-memory", "3G", "--check", "step", "--json", "-"]
+    swap = json.loads(sim(*tight, "--swap-space", "8G", "--preemption-mode", "swap"))
+    again = json.loads(sim(*tight, "--preemption-mode", "recompute"))
+    assert swap["preemptions"] > 5 and swap["recomputed_tokens"] == 0
+    assert again["preemptions"] > 5 and again["recomputed_tokens"] > 0
+
+
+@pytest.mark.parametrize("args, says", [
+    (["gpt-9"], 'no model "gpt-9"'),
+    (["opt-66b"], "opt-66b does not fit: 1 x a100-40g"),
+    (["opt-13b", "--hardware", "abacus"], "--hardware: expected one of a100-40g"),
+    (["opt-13b", "--system", "orca"], "--system: expected one of quire, vllm"),
+    (["opt-13b", "--kv-layout", "heap"], "--kv-layout: expected paged"),
+    (["opt-13b", "--tp", "3"], "expected a divisor of the model's 40 heads"),
+    (["opt-13b", "--request-rate", "often"], "--request-rate: expected requests a second, or inf"),
+    (["opt-13b", "--check", "never"], "--check: expected no, step or a number"),
+    (["opt-13b", "--workload", "12"], "--workload: expected a file of requests or lengths"),
+    (["opt-13b", "--workload", "3000/10"], "no request can be served: a prompt of 3000 tokens"),
+    (["opt-13b", "--costs", "/nonexistent", "--num-kv-blocks", "9"], "--costs: cannot read"),
+    (["opt-13b", "--kv-cache-memory", "1000"], "expected 1 to 1e9 blocks"),
+])
+def test_bad_input_is_one_line(args, says):
+    more = [] if "--workload" in args else ["--workload", "10/10"]
+    if "--request-rate" not in args:
+        more += ["--request-rate", "inf"]
+    p = subprocess.run([QUIRE, "sim", *args, *more], capture_output=True, text=True, timeout=60)
+    assert p.returncode in (1, 2) and p.stdout == ""
+    assert says in p.stderr and p.stderr.count("\n") == 1, p.stderr
+
+
+def test_a_malformed_trace_names_its_line(tmp_path):
+    t = tmp_path / "t.csv"
+    t.write_text("arrival_s,input_tokens,output_tokens\n0,5,5\n1,many,5\n")
+    assert 't.csv:3: input_tokens: expected a whole number from 1 to 16777216, got "many"' in sim("opt-13b", "--workload", t, code=1)
+    broken = tmp_path / "t.csv.gz"
+    broken.write_bytes(b"not gzip")
+    assert "expected a gzip file" in sim("opt-13b", "--workload", broken, code=1)
+
+
+def test_costs_of_a_table(tmp_path):
+    c = tmp_path / "c.json"
+    c.write_text(json.dumps({"fixed_ns": 1000000, "row_ns": 0, "prompt_fixed_ns": 0, "prompt_row_ns": 0, "context_ps": 0,
+                             "query_context_ps": 0}))
+    j = json.loads(sim("smollm2-135m", "--costs", c, "--num-kv-blocks", 100, "--workload", "10/21", "--request-rate", "inf",
+                       "--num-prompts", 1, "--json", "-"))
+    assert j["steps"] == 21 and j["duration_s"] == pytest.approx(0.021)
+
+
+LAYOUTS = ["contiguous-max", "contiguous-pow2", "contiguous-oracle", "virtual"]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_same_text_on_every_layout(tiny, start, layout):
+    prompts = [f"page {i} " * (1 + 7 * i) for i in range(6)]
+    ask = lambda s: lambda p: s.complete(p, max_tokens=40, ignore_eos=True)["choices"][0]["text"]
+    s = start("--kv-layout", layout, "--check", "step", "--num-kv-blocks", "512", "--max-model-len", "1024")
+    assert on_threads(ask(s), prompts) == on_threads(ask(tiny), prompts)
+    s.idle()
