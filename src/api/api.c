@@ -186,9 +186,10 @@ static void describe(struct api *a, const struct qr_lib_info *info)
     char labels[512];
     snprintf(labels, sizeof labels,
              "block_size=\"%d\",num_gpu_blocks=\"%u\",num_cpu_blocks=\"0\",cache_dtype=\"%s\",enable_"
-             "prefix_caching=\"False\","
+             "prefix_caching=\"%s\","
              "kv_cache_size_tokens=\"%llu\",kv_cache_max_concurrency=\"%.2f\",kv_cache_memory_bytes=\"%llu\"",
              info->block_size, info->n_blocks, qr_kvtype_name(info->model.kvtype),
+             info->prefix_caching ? "True" : "False",
              (unsigned long long)info->n_blocks * (unsigned)info->block_size,
              (double)info->n_blocks * info->block_size / (info->max_model_len ? info->max_model_len : 1),
              (unsigned long long)info->kv_bytes);

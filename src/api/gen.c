@@ -169,7 +169,13 @@ static struct qr_gen engine_request(struct call *c, struct api_seq *s, uint64_t 
         r.req.n_followers++;
         r.req.n_follower_tokens += (int64_t)g->seqs[i].n_prompt;
     }
-    if (p->cache_salt.data) r.req.tenant = qr_hash_bytes(1, p->cache_salt.data, p->cache_salt.bytes) | 1;
+    // Who has another key never finds this request's blocks; a salt narrows that further.
+    if (c->client > 0) {
+        const char *key = c->api->conf.keys[c->client - 1];
+        r.req.tenant = qr_hash_bytes(0, key, strlen(key)) | 1;
+    }
+    if (p->cache_salt.data)
+        r.req.tenant = qr_hash_bytes(r.req.tenant + 1, p->cache_salt.data, p->cache_salt.bytes) | 1;
     return r;
 }
 

@@ -49,10 +49,7 @@ static void count_request(struct api_seq *s, const struct qr_gen_event *e)
     qr_metric_observe(m, QR_HIST_E2E, since(e->now_ns, s->call->arrival_ns), 1);
     // From the engine's arrival: parsing and tokenising are not waiting.
     if (e->scheduled_ns) qr_metric_observe(m, QR_HIST_QUEUE, since(e->scheduled_ns, e->arrival_ns), 1);
-    if (s->first_ns) {
-        qr_metric_add(m, QR_METRIC_PROMPT_CACHED, e->n_cached);
-        qr_metric_observe(m, QR_HIST_PREFILL_COMPUTED, (uint64_t)(e->n_prompt - e->n_cached), 1);
-    }
+    if (s->first_ns) qr_metric_observe(m, QR_HIST_PREFILL_COMPUTED, (uint64_t)(e->n_prompt - e->n_cached), 1);
     qr_metric_observe(m, QR_HIST_PROMPT_LEN, s->n_prompt, 1);
     qr_metric_observe(m, QR_HIST_MAX_GENERATION, (uint64_t)first->n_generated_max, 1);
     if (g->params.sampling.max_tokens >= 0)
@@ -212,8 +209,7 @@ static void log_line(struct api *a, struct qr_lib *lib, struct last *l, uint64_t
     double seconds = (double)(now_ns - l->ns) * 1e-9;
     uint64_t prompt = s.n_prompt_tokens - l->prompt, generated = s.n_generated_tokens - l->generated;
     if (l->ns && (prompt || generated || s.n_running || s.n_waiting)) {
-        double hits = qr_metric_get(a->metrics, QR_METRIC_PROMPT_CACHED),
-               asked = qr_metric_get(a->metrics, QR_METRIC_CACHE_QUERIES);
+        double hits = (double)s.n_cache_hits, asked = (double)s.n_cache_queries;
         QR_INFO(
             "engine",
             "Engine 000: Avg prompt throughput: %.1f tokens/s, Avg generation throughput: %.1f tokens/s, "

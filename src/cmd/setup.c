@@ -183,6 +183,11 @@ enum qr_status cmd_setup_init(struct cmd_setup *s, const struct qr_conf *c, stru
     struct qr_error why = {0};
     if (qr_kvtype_parse(c->kv_cache_dtype, &s->lib.kvtype, &why) != QR_OK)
         return qr_fail_param(err, QR_EINVAL, "kv-cache-dtype", "--kv-cache-dtype: %.150s", why.msg);
+    s->lib.exact = strcmp(c->numerics, "exact") == 0;
+    if (!s->lib.exact && strcmp(c->numerics, "fast") != 0)
+        return qr_fail_param(err, QR_EINVAL, "numerics", "--numerics: expected fast or exact, got \"%.40s\"",
+                             c->numerics);
+    s->lib.prefix_caching = c->enable_prefix_caching;
     if ((st = cmd_setup_tiers(s, c, err)) != QR_OK) return st;
     s->lib.model_path = s->model;
     s->lib.chat_template = s->template_text;

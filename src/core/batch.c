@@ -59,7 +59,7 @@ static void check_seq(const struct qr_batch *b, const struct qr_batch_seq *s, in
     QR_ASSERT(s->first_id >= 0 && (int64_t)s->first_id + s->n_tokens <= b->n_tokens);
     QR_ASSERT(s->first_block >= 0 && s->n_blocks >= 1 && (int64_t)s->first_block + s->n_blocks <= b->n_table);
     QR_ASSERT((int64_t)s->n_blocks * block_size >= (int64_t)s->pos0 + s->n_tokens);
-    QR_ASSERT((s->flags & ~(uint32_t)(QR_BATCH_SAMPLE | QR_BATCH_SCORE)) == 0);
+    QR_ASSERT((s->flags & ~(uint32_t)(QR_BATCH_SAMPLE | QR_BATCH_SCORE | QR_BATCH_EXACT)) == 0);
     for (int32_t i = 0; i < s->n_tokens; i++) QR_ASSERT(qr_batch_ids(b)[s->first_id + i] >= 0);
     for (int32_t i = 0; i < s->n_blocks; i++) QR_ASSERT(qr_batch_table(b)[s->first_block + i] < n_blocks);
 }

@@ -26,6 +26,7 @@
 enum qr_batch_flags {
     QR_BATCH_SAMPLE = 1, // the last row's logits choose the next token
     QR_BATCH_SCORE = 2,  // every row reports the log-probability of the id that follows it in the prompt
+    QR_BATCH_EXACT = 4,  // every row is class D, those of the prompt too
 };
 
 struct qr_batch_seq {

@@ -49,6 +49,9 @@ struct qr_snapshot {
     uint64_t n_aged;          // requests brought forward because they were passed over too often
     uint64_t n_prompt_tokens; // computed for the first time
     uint64_t n_recomputed_tokens;
+    uint64_t n_cache_queries;   // prompt tokens of requests that looked into the prefix cache
+    uint64_t n_cache_hits;      // of them, found and not computed
+    uint64_t n_cache_generated; // of them, computed as class D: another turn's answer (DESIGN N7)
     uint64_t n_generated_tokens;
     uint64_t n_requests, n_finished_stop, n_finished_length, n_finished_abort, n_finished_error;
     uint64_t n_refused; // could never fit

@@ -47,6 +47,9 @@ enum qr_status qr_engine_new(const struct qr_engine_conf *conf, struct qr_exec *
                                            .n_blocks = info.n_blocks,
                                            .layout = conf->layout,
                                            .page_blocks = conf->page_blocks,
+                                           .prefix_caching = conf->prefix_caching,
+                                           .prefix_seed = conf->prefix_seed,
+                                           .exact = conf->exact,
                                            .batching = conf->batching,
                                            .preempt_mode = conf->preempt_mode,
                                            .preempt_every = conf->preempt_every,
@@ -257,6 +260,14 @@ bool qr_engine_poll(struct qr_engine *e, struct qr_event *out)
 void qr_engine_wait(struct qr_engine *e, int timeout_ms)
 {
     qr_ring_wait(e->outbox, timeout_ms);
+}
+
+void qr_engine_reset_prefix_cache(struct qr_engine *e)
+{
+    struct engine_req *nobody = NULL;
+    // Before the wake, and so before anything that is submitted later: the engine looks after it drained those.
+    atomic_store(&e->reset_prefix, true);
+    if (qr_ring_push(e->inbox, &nobody)) qr_ring_wake(e->inbox); // a full inbox has it awake
 }
 
 void qr_engine_snapshot(struct qr_engine *e, struct qr_snapshot *out)

@@ -37,6 +37,9 @@ struct qr_engine_conf {
     int32_t max_queued_reqs;
     int64_t max_queued_tokens;
     uint64_t queue_timeout_ns; // a request that was not begun by then ends with an error; 0: it waits for ever
+    bool prefix_caching;
+    uint64_t prefix_seed; // of the index's hashes; what is found does not depend on it
+    bool exact;           // every row is class D (DESIGN N7)
     bool check_every_step; // invariants K and S after each step (tests, --check=step)
     enum qr_kv_layout_kind layout;
     uint32_t page_blocks; // of QR_KV_VIRTUAL; 0 is 1
@@ -92,6 +95,9 @@ bool qr_engine_poll(struct qr_engine *e, struct qr_event *out) QR_MUST_CHECK; //
 void qr_engine_wait(struct qr_engine *e, int timeout_ms);                     // until there may be events
 void qr_engine_check(const struct qr_engine *e); // every invariant, between two steps by hand; aborts
 void qr_engine_snapshot(struct qr_engine *e, struct qr_snapshot *out);        // cheap; as of the last step
+
+// What blocks hold now is not found any more, by no request that is submitted from now on.
+void qr_engine_reset_prefix_cache(struct qr_engine *e);
 
 // A picture of the pool and of every live sequence, freed with qr_free. It is of the last step, or of now when
 // the engine is idle; the first one waits for the step that runs. NULL: no memory.

@@ -79,7 +79,7 @@ struct qr_engine {
     pthread_mutex_t table_lock;
     struct engine_req *table[ENGINE_BUCKETS];
     struct engine_req *cancels;
-    atomic_bool any_cancels;
+    atomic_bool any_cancels, reset_prefix;
     atomic_uint_fast64_t last_id;
     atomic_uint_fast64_t n_refused, refused_log_ns;
     struct engine_preempt preempt;

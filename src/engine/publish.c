@@ -33,6 +33,7 @@ static struct qr_event *event_of(struct qr_engine *e, const struct engine_req *e
     e->event.now_ns = e->conf.clock->now_ns(e->conf.clock);
     e->event.arrival_ns = er->r->arrival_ns;
     e->event.scheduled_ns = er->r->scheduled_ns;
+    e->event.n_cached = er->r->n_cached;
     return &e->event;
 }
 

@@ -21,14 +21,16 @@ static bool drain_requests(struct qr_engine *e)
     return any;
 }
 
-// Tokens that were drawn after a stop string was complete, before the cancel came, are not counted.
+// Tokens that were drawn after a stop string was complete, before the cancel came, are neither counted nor
+// cached.
 static void drop_tokens(struct qr_engine *e, const struct engine_req *er, uint64_t choices)
 {
     for (int32_t i = 0; i < er->r->req->n_choices; i++) {
-        const struct qr_seq *q = &er->r->seqs[i];
+        struct qr_seq *q = &er->r->seqs[i];
         int32_t at = er->keep_to[i], n_kept = at + 1 > er->r->req->n_prompt ? at + 1 : er->r->req->n_prompt;
-        if (choices >> i & 1 && at >= 0 && !q->done && q->n_ids > n_kept)
-            e->counts.n_dropped_tokens += (uint64_t)(q->n_ids - n_kept);
+        if (!(choices >> i & 1) || at < 0 || q->done || q->n_ids <= n_kept) continue;
+        q->n_kept = n_kept;
+        e->counts.n_dropped_tokens += (uint64_t)(q->n_ids - n_kept);
     }
 }
 
@@ -215,6 +217,10 @@ enum qr_status qr_engine_step(struct qr_engine *e)
 {
     bool any = drain_requests(e);
     any |= drain_cancels(e);
+    if (atomic_exchange(&e->reset_prefix, false)) {
+        any = true;
+        qr_sched_reset_prefix(e->sched);
+    }
     take_io(e, 0);
     bool computes = false;
     if (!qr_sched_idle(e->sched)) {

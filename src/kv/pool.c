@@ -127,8 +127,18 @@ uint32_t qr_kv_pool_refs(const struct qr_kv_pool *p, qr_block_id id)
 
 void qr_kv_pool_set_cached(struct qr_kv_pool *p, qr_block_id id, bool cached)
 {
-    QR_ASSERT(id < p->n_touched && p->blocks[id].refs > 0);
-    p->blocks[id].cached = cached;
+    QR_ASSERT(id < p->n_touched);
+    struct block *b = &p->blocks[id];
+    QR_ASSERT(b->refs > 0 || (b->cached && !cached));
+    if (b->refs == 0) list_remove(p, id);
+    b->cached = cached;
+    if (b->refs == 0) list_insert_after(p, p->n_blocks, id);
+}
+
+bool qr_kv_pool_is_cached(const struct qr_kv_pool *p, qr_block_id id)
+{
+    QR_ASSERT(id < p->n_blocks);
+    return id < p->n_touched && p->blocks[id].cached;
 }
 
 uint32_t qr_kv_pool_n_blocks(const struct qr_kv_pool *p)

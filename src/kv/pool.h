@@ -39,8 +39,10 @@ void qr_kv_pool_ref(struct qr_kv_pool *pool, qr_block_id id);
 // One reference fewer; the last one puts the block on the free list.
 void qr_kv_pool_unref(struct qr_kv_pool *pool, qr_block_id id);
 uint32_t qr_kv_pool_refs(const struct qr_kv_pool *pool, qr_block_id id);
-// Marks a block in use as findable by its contents (or not): decides where it waits when it is free.
+// Marks a block in use as findable by its contents: decides where it waits when it is free. A block that is
+// not any more may be free: it becomes a plain one.
 void qr_kv_pool_set_cached(struct qr_kv_pool *pool, qr_block_id id, bool cached);
+bool qr_kv_pool_is_cached(const struct qr_kv_pool *pool, qr_block_id id); // in use or free
 
 // Makes every block as if it was never used. None has a reference.
 void qr_kv_pool_reset(struct qr_kv_pool *pool);

@@ -8,7 +8,9 @@
  * Position p of a sequence stands in entry p / block_size. Rules:
  *   1. Before tokens from .. to-1 are written, qr_kv_table_extend makes their blocks this table's alone.
  *   2. An entry before the last is never written again (K5), so forks share it for good.
- *   3. A table is dropped from its tail (K6): on the free list heads outlive tails. */
+ *   3. A table is dropped from its tail (K6): on the free list heads outlive tails.
+ *   4. A cached block is never written: who adopted one that is partly filled copies it first. It stays pinned,
+ *      one reference beside the tables', until the copy is made. */
 #ifndef QR_KV_TABLE_H
 #define QR_KV_TABLE_H
 
@@ -19,6 +21,7 @@
 #include "core/batch.h"
 #include "kv/layout.h"
 #include "kv/pool.h"
+#include "kv/prefix.h"
 
 struct qr_kv_tables;
 
@@ -26,6 +29,7 @@ struct qr_kv_tables_conf {
     int32_t n_tables;     // slots
     int32_t n_blocks_max; // entries of one table
     int32_t block_size;   // tokens
+    struct qr_kv_prefix *prefix;   // borrowed; NULL: nothing is cached
     enum qr_kv_layout_kind layout; // and for those that are not paged:
     int32_t max_len;               // tokens of the longest sequence
     uint32_t page_blocks;          // of QR_KV_VIRTUAL; 0 is 1
@@ -59,10 +63,12 @@ int qr_kv_table_extend(struct qr_kv_tables *t, int32_t i_table, int32_t from, in
                        struct qr_batch_copy *copy) QR_MUST_CHECK;
 // Lets the empty table `to` share the blocks that hold the first n_tokens of `from`.
 void qr_kv_table_fork(struct qr_kv_tables *t, int32_t from, int32_t to, int32_t n_tokens);
-// For a table that is filled again from another tier: appends a fresh block, of which the pool has one, or
-// shares one that another table holds.
+// For a table that is filled again from another tier, or begins with cached blocks: appends a fresh block, of
+// which the pool has one, or shares one that another table holds or that is cached.
 qr_block_id qr_kv_table_grow(struct qr_kv_tables *t, int32_t i_table);
 void qr_kv_table_share(struct qr_kv_tables *t, int32_t i_table, qr_block_id id);
+// The copies that extend ordered are made, or never will be.
+void qr_kv_tables_unpin(struct qr_kv_tables *t);
 // Empties a table, tail first.
 void qr_kv_table_drop(struct qr_kv_tables *t, int32_t i_table);
 

@@ -123,6 +123,9 @@ static enum qr_status start_engine(struct qr_lib *lib, const struct qr_lib_conf 
                                 .inbox_capacity = LIB_INBOX,
                                 .outbox_capacity = LIB_OUTBOX,
                                 .clock = qr_clock_wall(),
+                                .prefix_caching = info->prefix_caching,
+                                .prefix_seed = qr_clock_wall()->now_ns(qr_clock_wall()),
+                                .exact = conf->exact,
                                 .kv_idle_release_ns = conf->kv_idle_release_ns,
                                 .policy = conf->policy,
                                 .max_queued_reqs = conf->max_queued_reqs,
@@ -161,6 +164,7 @@ static enum qr_status open_all(struct qr_lib *lib, const struct qr_gguf *g, cons
 {
     struct qr_lib_info *info = &lib->info;
     enum qr_status st;
+    info->prefix_caching = conf->prefix_caching && conf->layout == QR_KV_PAGED;
     info->max_num_seqs = conf->max_num_seqs > 0 ? conf->max_num_seqs : 64;
     info->max_num_batched_tokens = conf->max_num_batched_tokens > 0 ? conf->max_num_batched_tokens : 512;
     info->block_size = conf->block_size > 0 ? conf->block_size : 16;
@@ -243,6 +247,11 @@ const struct qr_template *qr_lib_template(const struct qr_lib *lib)
 void qr_lib_snapshot(struct qr_lib *lib, struct qr_snapshot *out)
 {
     qr_engine_snapshot(lib->engine, out);
+}
+
+void qr_lib_reset_prefix_cache(struct qr_lib *lib)
+{
+    qr_engine_reset_prefix_cache(lib->engine);
 }
 
 struct qr_inspect *qr_lib_inspect(struct qr_lib *lib)

@@ -47,6 +47,8 @@ struct qr_lib_conf {
     int32_t max_queued_reqs;
     int64_t max_queued_tokens;
     uint64_t queue_timeout_ns;
+    bool prefix_caching;         // of a paged layout
+    bool exact;                  // --numerics exact: every row is class D
     bool check_every_step;
     enum qr_kv_layout_kind layout;
     qr_progress_fn *progress;
@@ -63,7 +65,7 @@ struct qr_lib_info {
     uint32_t n_swap_file_blocks, n_staging_blocks;
     const char *policy;  // its name
     bool takes_priority; // whether a request's priority may be other than 0
-    bool has_template;
+    bool prefix_caching, has_template;
     int32_t bos, eos; // -1 where absent
     uint64_t load_ns;
 };
@@ -120,6 +122,8 @@ enum qr_status qr_lib_next(struct qr_lib *lib, struct qr_gen_event *out, int tim
 void qr_lib_snapshot(struct qr_lib *lib, struct qr_snapshot *out);
 // A picture of blocks and sequences (core/inspect.h), freed with qr_free. NULL: no memory.
 struct qr_inspect *qr_lib_inspect(struct qr_lib *lib);
+// No request that is submitted from now on finds what was computed until now.
+void qr_lib_reset_prefix_cache(struct qr_lib *lib);
 uint64_t qr_lib_kv_resident_bytes(struct qr_lib *lib);
 
 #endif

@@ -98,18 +98,24 @@ QR_TEST(metrics_take_the_engines_snapshot)
                             .slots_allocated = 100,
                             .slots_filled = 90,
                             .n_prompt_tokens = 7,
+                            .n_cache_queries = 9,
+                            .n_cache_hits = 4,
+                            .n_cache_generated = 1,
                             .n_steps_of = {[0] = 2, [3] = 1, [4] = 1, [QR_STEP_SIZES - 1] = 1},
                             .n_step_tokens = 40000,
                             .waste_slots = 1,
                             .waste_of_slots = 50,
                             .step_ns = 1500000000};
-    qr_metric_add(m, QR_METRIC_PROMPT_CACHED, 4);
     qr_metrics_take(m, &s);
     qr_metrics_take(m, &s);
     qr_metrics_render(m, &b);
     assert_true(value_of(b.data, "vllm:num_requests_running" L "}") == 3);
     assert_true(value_of(b.data, "vllm:kv_cache_usage_perc" L "}") == 0.25);
     assert_true(value_of(b.data, "vllm:prompt_tokens_total" L "}") == 11);
+    assert_true(value_of(b.data, "vllm:prefix_cache_queries_total" L "}") == 9);
+    assert_true(value_of(b.data, "vllm:prefix_cache_hits_total" L "}") == 4);
+    assert_true(value_of(b.data, "vllm:prompt_tokens_cached_total" L "}") == 4);
+    assert_true(value_of(b.data, "quire:prefix_cache_generated_hits_total" L "}") == 1);
     static const struct {
         const char *le;
         double n;

@@ -154,7 +154,7 @@ static void set_groups(struct qr_forward *f, int n_first, int n_rows)
 
 static int prompt_tokens(const struct qr_batch_seq *s)
 {
-    int n = s->n_prompt - s->pos0;
+    int n = s->flags & QR_BATCH_EXACT ? 0 : s->n_prompt - s->pos0;
     return n < 0 ? 0 : n > s->n_tokens ? s->n_tokens : n;
 }
 

@@ -38,8 +38,9 @@ static bool fits_worst_case(const struct qr_sched *s, const struct qr_sched_req 
 }
 
 // Whether a waiting request would be admitted: a slot for each sequence, blocks for all tokens it knows
-// beside what running ones still need, and some to spare (sched_spare).
-bool sched_has_room(const struct qr_sched *s, const struct qr_sched_req *r)
+// beside what running ones still need, and some to spare (sched_spare). Cached blocks that somebody holds cost
+// nothing; those that are free leave the free list like any other.
+bool sched_has_room(const struct qr_sched *s, struct qr_sched_req *r)
 {
     if (s->n_running_seqs + r->n_live > s->conf.max_num_seqs || r->n_io > 0) return false;
     uint32_t spare = sched_spare(s, r);
@@ -47,9 +48,15 @@ bool sched_has_room(const struct qr_sched *s, const struct qr_sched_req *r)
         struct qr_kv_want w = qr_sched_req_want(r);
         return qr_kv_tables_room(s->tables, &w, (uint32_t)r->n_live, outstanding(s), spare);
     }
-    if (s->conf.batching == QR_BATCHING_WORST_CASE) return fits_worst_case(s, r);
-    uint32_t need = outstanding(s) + qr_sched_req_blocks(r, s->conf.block_size) + spare;
-    return need <= qr_kv_tables_n_free(s->tables);
+    const struct sched_hit *hit = sched_find(s, r);
+    uint32_t need = outstanding(s) + qr_sched_req_blocks(r, s->conf.block_size) + spare - hit->n_busy;
+    uint32_t n_free = qr_kv_tables_n_free(s->tables);
+    // A block to copy from is held until the last choice has copied it: one more than the request needs, then
+    // and, should it come to be alone, at its longest.
+    bool worst = s->conf.batching == QR_BATCHING_WORST_CASE;
+    if (worst || need + 1 > n_free || qr_sched_req_blocks_max(r, s->conf.block_size) + 1 > s->conf.n_blocks)
+        sched_find_full(s);
+    return worst ? fits_worst_case(s, r) : need <= n_free;
 }
 
 // Tokens that a waiting request can compute before its sequences part.
@@ -79,8 +86,11 @@ void sched_admit(struct qr_sched *s, int32_t left)
             s->batch_closed = true;
             return;
         }
-        int32_t first = sched_first_part(s, r);
-        if (first > 0 && sched_chunk_of(qr_sched_req_leader(r), first, left, s->plan.n_grants == 0) == 0) return;
+        struct qr_seq begun = *qr_sched_req_leader(r);
+        int32_t n_hit = s->conf.layout == QR_KV_PAGED ? s->hit->n_tokens : 0;
+        int32_t first = sched_first_part(s, r) - n_hit;
+        begun.n_computed += n_hit;
+        if (first > 0 && sched_chunk_of(&begun, first, left, s->plan.n_grants == 0) == 0) return;
         sched_run(s, r);
         for (int32_t j = 0; j < r->req->n_choices && left > 0; j++) {
             struct qr_seq *q = &r->seqs[j];

@@ -28,6 +28,7 @@ void sched_grant(struct qr_sched *s, struct qr_sched_req *r, struct qr_seq *q)
     QR_ASSERT(g->n_copies >= 0);
     const struct qr_sampling *p = &r->req->sampling;
     bool score = p->n_prompt_logprobs >= 0;
+    if (s->conf.exact) g->flags |= QR_BATCH_EXACT;
     if (to == q->n_ids && p->max_tokens > 0) g->flags |= QR_BATCH_SAMPLE;
     // The last prompt position is followed by no prompt token, so it has no score.
     int32_t score_to = to < n_prompt - 1 ? to : n_prompt - 1;
@@ -108,6 +109,7 @@ const struct qr_plan *qr_sched_plan(struct qr_sched *s, uint64_t now_ns, int32_t
     for (int32_t i = 0; i < s->plan.n_grants; i++)
         if (s->grants[i].n_tokens > 0) s->grants[i].seq->n_granted = 0;
     s->plan.n_orders = s->plan.n_preemptions = s->plan.n_grants = 0;
+    qr_kv_tables_unpin(s->tables);
     s->budget = budget;
     s->is_blocked = false;
     QR_ASSERT(s->n_outs == 0 && s->n_ins == 0); // moves of the last plan were made

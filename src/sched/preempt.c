@@ -44,6 +44,8 @@ static struct qr_preemption choose(struct qr_sched *s, struct qr_sched_req *v, s
 static void carry_out(struct qr_sched *s, const struct qr_preemption *p)
 {
     struct qr_sched_req *v = p->victim;
+    for (int32_t i = 0; i < v->req->n_choices; i++)
+        if (v->seqs[i].slot >= 0) sched_cache_tail(s, v, &v->seqs[i]);
     if (p->tier != QR_TIER_POOL && !v->loading) sched_save(s, v, p->tier);
     v->loading = false;
     for (int32_t i = 0; i < v->req->n_choices; i++) {

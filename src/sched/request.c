@@ -1,5 +1,7 @@
 #include "sched/request.h"
 
+#include <string.h>
+
 #include "base/assert.h"
 #include "base/mem.h"
 #include "kv/table.h"
@@ -73,11 +75,12 @@ enum qr_status qr_sched_req_fits(const struct qr_sched_conf *conf, const struct 
 enum qr_status qr_sched_req_new(const struct qr_req *req, qr_req_id id, struct qr_sched_req **out)
 {
     size_t n = (size_t)req->n_choices, each = (size_t)req->sampling.max_tokens;
-    size_t head = sizeof(struct qr_sched_req) + n * sizeof(struct qr_seq);
-    struct qr_sched_req *r = qr_malloc(QR_MEM_REQ, head + n * each * sizeof(int32_t));
+    size_t head = sizeof(struct qr_sched_req) + n * sizeof(struct qr_seq), n_bits = ((size_t)req->n_prompt + 7) / 8;
+    struct qr_sched_req *r = qr_malloc(QR_MEM_REQ, head + n * each * sizeof(int32_t) + n_bits);
     if (!r) return QR_ENOMEM;
     *r = (struct qr_sched_req){.id = id, .n_live = req->n_choices, .arrival_ns = req->arrival_ns};
     int32_t *generated = (int32_t *)((char *)r + head);
+    r->prompt_d = memset(generated + n * each, 0, n_bits);
     for (size_t i = 0; i < n; i++)
         r->seqs[i] = (struct qr_seq){
             .choice = (int32_t)i, .slot = -1, .n_ids = req->n_prompt, .generated = generated + i * each};

@@ -19,6 +19,7 @@
 #include "core/req.h"
 #include "core/tier.h"
 #include "kv/layout.h"
+#include "kv/prefix.h"
 
 enum qr_batching {
     QR_BATCHING_CONTINUOUS, // whoever finds room joins at the next step
@@ -37,6 +38,9 @@ struct qr_sched_conf {
     enum qr_kv_layout_kind layout;
     uint32_t page_blocks; // of QR_KV_VIRTUAL; 0 is 1
     enum qr_batching batching;
+    bool prefix_caching;  // of paged layouts
+    uint64_t prefix_seed; // of the index's hashes
+    bool exact;           // every row is class D
     uint32_t n_slots[QR_TIERS]; // of the tiers that preempted blocks may go to; 0: none
     uint32_t n_staging; // slots of the RAM tier behind those: blocks on their way to the file
     enum qr_preempt_mode preempt_mode;
@@ -55,6 +59,9 @@ struct qr_seq {
     int32_t n_computed; // of them, with KV in blocks
     int32_t n_seen;     // most that were ever computed; below it is recomputing
     int32_t n_granted;  // tokens in the present plan, 0: none
+    int32_t n_kept;     // ids that count when a stop string cut off the rest; 0: all
+    int32_t n_indexed;  // full blocks that can be found, they or equal ones; `place` is behind them
+    struct qr_kv_place place;
     bool done;
     bool open;          // the executor knows the slot; kept by the engine
     int32_t *generated; // (max_tokens)
@@ -82,7 +89,9 @@ struct qr_sched_req {
     bool loading;                     // it runs, but its blocks are still on their way
     bool moved, drew;                 // since it was admitted: computed anything, drew a token
     int32_t n_scored;                 // prompt positions whose score went out
-    int32_t n_prompt_seen;            // prompt tokens that were ever computed
+    int32_t n_prompt_seen;            // prompt tokens that were ever computed or found
+    int32_t n_cached;                 // prompt tokens that were found, never computed
+    uint8_t *prompt_d;                // (n_prompt bits) those that were taken over as class D
     bool forked;                      // every live sequence goes its own way
     // The queue's (sched/queue.h).
     uint64_t turn;          // of its first admission, from 1; 0: it never ran

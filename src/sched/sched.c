@@ -34,6 +34,18 @@ static enum qr_status new_tiers(struct qr_sched *s)
     return sched_flight_new(s);
 }
 
+static enum qr_status new_prefix(struct qr_sched *s, struct qr_kv_tables_conf *tc)
+{
+    const struct qr_sched_conf *c = &s->conf;
+    if (!c->prefix_caching || c->layout != QR_KV_PAGED) return QR_OK;
+    s->hit_ids = qr_malloc(QR_MEM_SCHED, (size_t)tc->n_blocks_max * sizeof *s->hit_ids);
+    s->tokens = qr_malloc(QR_MEM_SCHED, (size_t)c->block_size * sizeof *s->tokens);
+    if (!s->hit_ids || !s->tokens) return QR_ENOMEM;
+    enum qr_status st = qr_kv_prefix_new(s->pool, c->block_size, c->prefix_seed, &s->prefix);
+    tc->prefix = s->prefix;
+    return st;
+}
+
 enum qr_status qr_sched_new(const struct qr_sched_conf *conf, struct qr_sched **out)
 {
     QR_ASSERT(conf->max_num_seqs >= 1 && conf->max_num_batched_tokens >= 1 && conf->max_model_len >= 1);
@@ -51,14 +63,15 @@ enum qr_status qr_sched_new(const struct qr_sched_conf *conf, struct qr_sched **
     s->grants = qr_calloc(QR_MEM_SCHED, n, sizeof *s->grants);
     s->picks = qr_calloc(QR_MEM_SCHED, n, sizeof *s->picks);
     s->batch_mem = qr_malloc(QR_MEM_SCHED, qr_batch_bytes(&caps));
+    s->hit = qr_calloc(QR_MEM_SCHED, 1, sizeof *s->hit);
     struct qr_kv_tables_conf tc = {.n_tables = conf->max_num_seqs,
                                    .block_size = conf->block_size,
                                    .layout = conf->layout,
                                    .max_len = conf->max_model_len,
                                    .page_blocks = conf->page_blocks,
                                    .n_blocks_max = qr_kv_blocks_for(conf->max_model_len, conf->block_size)};
-    if (!s->running || !s->free_slots || !s->orders || !s->preemptions || !s->grants || !s->picks ||
-        !s->batch_mem || qr_kv_pool_new(conf->n_blocks, &s->pool) != QR_OK ||
+    if (!s->running || !s->free_slots || !s->orders || !s->preemptions || !s->grants || !s->picks || !s->hit ||
+        !s->batch_mem || qr_kv_pool_new(conf->n_blocks, &s->pool) != QR_OK || new_prefix(s, &tc) != QR_OK ||
         qr_kv_tables_new(s->pool, &tc, &s->tables) != QR_OK || new_tiers(s) != QR_OK) {
         qr_sched_free(&s);
         return QR_ENOMEM;
@@ -74,7 +87,11 @@ void qr_sched_free(struct qr_sched **sched)
     struct qr_sched *s = *sched;
     if (!s) return;
     qr_kv_tables_free(&s->tables);
+    qr_kv_prefix_free(&s->prefix);
     qr_kv_pool_free(&s->pool);
+    qr_free(s->hit);
+    qr_free(s->hit_ids);
+    qr_free(s->tokens);
     for (int t = 0; t < QR_TIERS; t++) qr_kv_tier_free(&s->tiers[t]);
     sched_flight_free(s);
     qr_free(s->outs);
@@ -106,6 +123,7 @@ bool qr_sched_idle(const struct qr_sched *s)
 bool qr_sched_trim(struct qr_sched *s)
 {
     if (!qr_sched_idle(s) || qr_kv_pool_n_free(s->pool) < qr_kv_pool_n_blocks(s->pool)) return false;
+    qr_sched_reset_prefix(s);
     qr_kv_pool_reset(s->pool);
     return true;
 }
@@ -141,7 +159,10 @@ void sched_run(struct qr_sched *s, struct qr_sched_req *r)
         qr_kv_table_admit(s->tables, q->slot, &want);
         sched_order(s, QR_ORDER_OPEN, r, q);
     }
-    if (is_saved) sched_load(s, r);
+    if (is_saved)
+        sched_load(s, r);
+    else
+        sched_adopt(s, r);
     int32_t at = s->n_running++;
     for (; at > 0 && qr_sched_before(r, s->running[at - 1]); at--) s->running[at] = s->running[at - 1];
     s->running[at] = r;
@@ -174,6 +195,7 @@ void sched_fork(struct qr_sched *s, struct qr_sched_req *r)
         struct qr_seq *q = &r->seqs[i];
         if (q->done) continue;
         qr_kv_table_fork(s->tables, lead->slot, q->slot, lead->n_computed);
+        sched_follow(lead, q);
         q->n_computed = lead->n_computed;
         if (q->n_seen < q->n_computed) q->n_seen = q->n_computed;
     }
@@ -257,12 +279,14 @@ static void count_step(struct sched_counts *c, uint64_t n_tokens)
 void qr_sched_computed(struct qr_sched *s)
 {
     uint64_t n_tokens = 0;
+    qr_kv_tables_unpin(s->tables);
     for (int32_t i = 0; i < s->plan.n_grants; i++) {
         const struct qr_grant *g = &s->grants[i];
         count_computed(s, g->r, g->seq, g->n_tokens);
         g->seq->n_computed += g->n_tokens;
         g->seq->n_granted = 0;
         g->r->moved = true;
+        sched_index(s, g->r, g->seq);
         n_tokens += (uint64_t)g->n_tokens;
     }
     for (int32_t i = 0; i < s->plan.n_grants; i++) sched_fork(s, s->grants[i].r);
@@ -304,6 +328,7 @@ static void hand_over(struct qr_sched *s, struct qr_sched_req *r, struct qr_seq 
 {
     struct qr_seq *to = qr_sched_req_leader(r);
     if (from->n_computed > 0) qr_kv_table_fork(s->tables, from->slot, to->slot, from->n_computed);
+    sched_follow(from, to);
     to->n_computed = from->n_computed;
     if (to->n_seen < to->n_computed) to->n_seen = to->n_computed;
 }
@@ -315,8 +340,13 @@ int32_t qr_sched_end(struct qr_sched *s, struct qr_sched_req *r, int32_t choice)
     int32_t slot = q->slot;
     if (q->done) return -1;
     bool led = r->state == QR_SCHED_RUNNING && !r->forked && q == qr_sched_req_leader(r);
-    for (int32_t i = 0; i < s->plan.n_grants; i++)
-        if (s->grants[i].seq == q) s->grants[i].n_tokens = 0;
+    for (int32_t i = 0; i < s->plan.n_grants; i++) {
+        if (s->grants[i].seq != q) continue;
+        s->grants[i].n_tokens = 0;
+        // Its last block is not what it seems until the copy is made, which now it never is.
+        if (s->grants[i].n_copies > 0) q->n_computed -= q->n_computed % s->conf.block_size;
+    }
+    sched_cache_tail(s, r, q);
     q->done = true;
     r->n_live--;
     if (led && r->n_live > 0) hand_over(s, r, q);
@@ -371,6 +401,8 @@ void qr_sched_snapshot(const struct qr_sched *s, struct qr_snapshot *o)
         o->n_blocks_out[t] = c->n_blocks_out[t];
         o->n_blocks_in[t] = c->n_blocks_in[t];
     }
+    o->n_cache_queries = c->n_cache_queries, o->n_cache_hits = c->n_cache_hits;
+    o->n_cache_generated = c->n_cache_generated;
     o->n_prompt_tokens = c->n_prompt_tokens, o->n_recomputed_tokens = c->n_recomputed_tokens;
 }
 
@@ -408,6 +440,7 @@ void qr_sched_check(const struct qr_sched *s)
     qr_queue_check(&s->waiting);
     sched_check_saved(s);
     sched_check_flight(s);
+    sched_check_prefix(s);
     int32_t n_live = 0, n_tokens = 0;
     check_waiting(s);
     for (int32_t i = 0; i < s->n_running; i++) {
@@ -438,4 +471,5 @@ void qr_sched_dump(const struct qr_sched *s, FILE *f)
         dump_req(r, "waiting", f);
     qr_kv_tables_dump(s->tables, f);
     qr_kv_pool_dump(s->pool, f);
+    if (s->prefix) qr_kv_prefix_dump(s->prefix, f);
 }

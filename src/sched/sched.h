@@ -39,6 +39,8 @@ bool qr_sched_idle(const struct qr_sched *s); // nothing waits and nothing runs
 // Forgets what every block holds; false, and nothing is done, unless the scheduler is idle and no block is in
 // use. The caller may then trim the executor.
 bool qr_sched_trim(struct qr_sched *s);
+// No block that was written until now is found any more, nor those of live sequences later.
+void qr_sched_reset_prefix(struct qr_sched *s);
 
 enum qr_order_kind { QR_ORDER_CLOSE, QR_ORDER_OPEN };
 struct qr_order { // about a slot of the executor
@@ -103,7 +105,7 @@ struct qr_sched_req *qr_sched_expired(struct qr_sched *s, uint64_t now_ns);
 void qr_sched_snapshot(const struct qr_sched *s, struct qr_snapshot *out);
 // Fills a picture as far as its arrays reach: running sequences in serving order, then waiting ones.
 void qr_sched_inspect(const struct qr_sched *s, struct qr_inspect *out);
-void qr_sched_check(const struct qr_sched *s); // K1-K3, S1-S4; aborts
+void qr_sched_check(const struct qr_sched *s); // K1-K4, S1-S4; aborts
 void qr_sched_dump(const struct qr_sched *s, FILE *f);
 
 #endif

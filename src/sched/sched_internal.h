@@ -1,5 +1,5 @@
-/* The scheduler's record, shared by sched.c (keeping) and plan.c, share.c, admit.c and
- * preempt.c (deciding).
+/* The scheduler's record, shared by sched.c, prefix.c (keeping) and plan.c, share.c,
+ * admit.c and preempt.c (deciding).
  *
  * Owns: nothing. Refuses to know: callers. Threads: the engine thread. Lifetime: qr_sched_new to
  * qr_sched_free. */
@@ -27,12 +27,23 @@ struct sched_pick { // a sequence that could generate in this step
     struct qr_seq *seq;
 };
 
+// What the index has for a waiting request; found anew whenever it is looked at.
+struct sched_hit {
+    const struct qr_sched_req *r; // whose
+    struct qr_kv_place place;     // behind the full blocks
+    int32_t n_tokens;             // in all
+    int32_t n_full;               // blocks: hit_ids[0 .. n_full)
+    int32_t n_part;               // tokens of hit_ids[n_full], which is copied; 0: none
+    uint32_t n_busy;              // full blocks that somebody holds: to hold them too costs nothing
+};
+
 struct sched_counts { // only grow
     uint64_t n_prompt_tokens, n_recomputed_tokens, n_preemptions, n_preempted_tokens;
     uint64_t n_yields; // preemptions for a better class
     uint64_t n_steps, n_step_tokens, n_step_seqs, waste_slots, waste_of_slots;
     struct qr_kv_slots kv; // sums over steps
     uint64_t n_steps_of[QR_STEP_SIZES]; // by the step's tokens, as in the snapshot
+    uint64_t n_cache_queries, n_cache_hits, n_cache_generated; // tokens, as in the snapshot
     uint64_t n_swaps, n_blocks_out[QR_TIERS], n_blocks_in[QR_TIERS];
 };
 
@@ -46,6 +57,10 @@ struct qr_sched {
     struct qr_sched_conf conf;
     struct qr_kv_pool *pool;
     struct qr_kv_tables *tables;
+    struct qr_kv_prefix *prefix; // NULL: off
+    struct sched_hit *hit;       // of the request that was asked for last
+    qr_block_id *hit_ids;        // (blocks of the longest sequence)
+    uint32_t *tokens;            // (block_size) scratch
     struct qr_queue waiting;
     struct qr_sched_req **running; // (max_num_seqs), in serving order
     int32_t n_running;             // requests
@@ -106,11 +121,28 @@ bool sched_prompt_work(const struct qr_sched *s);
 
 // ==== admit.c ====
 
-bool sched_has_room(const struct qr_sched *s, const struct qr_sched_req *r);
+bool sched_has_room(const struct qr_sched *s, struct qr_sched_req *r); // and leaves its s->hit
 // Tokens that a waiting request can compute before its sequences part.
 int32_t sched_first_part(const struct qr_sched *s, struct qr_sched_req *r);
 // Admits waiting requests in their order while there is room.
 void sched_admit(struct qr_sched *s, int32_t left);
+
+// ==== prefix.c ====
+
+// The longest cached prefix of a waiting request, into s->hit; and without its partly filled block.
+const struct sched_hit *sched_find(const struct qr_sched *s, struct qr_sched_req *r);
+void sched_find_full(const struct qr_sched *s);
+// The request, which has slots now, begins with s->hit.
+void sched_adopt(struct qr_sched *s, struct qr_sched_req *r);
+// After a step: full blocks of the sequence can be found from now on.
+void sched_index(struct qr_sched *s, struct qr_sched_req *r, struct qr_seq *q);
+// Before a sequence gives its blocks up: the last, partly filled one too; of dropped tokens, none.
+void sched_cache_tail(struct qr_sched *s, struct qr_sched_req *r, struct qr_seq *q);
+// `to` goes on from blocks that `from` has.
+void sched_follow(const struct qr_seq *from, struct qr_seq *to);
+// Nothing of it is in blocks any more, though it keeps its slots.
+void sched_begin_anew(struct qr_sched_req *r);
+void sched_check_prefix(const struct qr_sched *s);
 
 // ==== preempt.c ====
 

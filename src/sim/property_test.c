@@ -14,9 +14,10 @@
 #include "sim/rig_internal.h"
 
 #define REQS_MAX 96
+#define N_TEXTS 4 // that prompts begin with, in any length
 
 struct choice_seen {
-    int32_t n_tokens, n_scores;
+    int32_t n_tokens, n_scores, n_cached;
     int32_t *tokens;
     enum qr_finish finish;
     bool finished, aborted, quiet, expired;
@@ -82,6 +83,9 @@ static struct rig_conf draw_conf(struct world *w)
                          .max_model_len = draw(w, 60, 400),
                          .outbox = 8192};
     c.policy = qr_policy_at((size_t)draw(w, 0, 2));
+    c.prefix_caching = draw(w, 0, 3) > 0;
+    c.prefix_seed = w->seed;
+    c.exact = draw(w, 0, 3) == 0;
     // From a pool that one request fills to one where four fit.
     int32_t per_seq = (c.max_model_len + c.block_size - 1) / c.block_size;
     c.n_blocks = (uint32_t)draw(w, per_seq, 4 * per_seq);
@@ -106,6 +110,28 @@ static struct rig_conf draw_conf(struct world *w)
     return c;
 }
 
+// Lets a prompt begin like others: with one of a few texts, or with another request's prompt and answer.
+static void begin_alike(struct world *w, struct tracked *t)
+{
+    int32_t n = 0, n_prompt = t->q.req.n_prompt, kind = draw(w, 0, 3);
+    if (kind == 0) return;
+    if (kind <= 2) {
+        struct tracked *u = NULL;
+        for (int32_t tries = 0; tries < 8 && !u; tries++) {
+            u = &w->reqs[draw(w, 0, w->n_reqs - 1)];
+            if (!u->accepted || u->seen[0].n_tokens == 0 || u->q.req.n_prompt >= n_prompt) u = NULL;
+        }
+        if (!u) return;
+        for (; n < n_prompt && n < u->q.req.n_prompt; n++) t->q.prompt[n] = u->q.prompt[n];
+        const struct choice_seen *c = &u->seen[draw(w, 0, u->q.req.n_choices - 1)];
+        for (int32_t i = 0; i < c->n_tokens && n < n_prompt; i++, n++) t->q.prompt[n] = c->tokens[i];
+        return;
+    }
+    uint64_t text = (uint64_t)draw(w, 0, N_TEXTS - 1);
+    for (int32_t most = draw(w, 1, n_prompt); n < most; n++)
+        t->q.prompt[n] = (int32_t)(qr_rand_u64(w->seed, 1000 + text, (uint64_t)n) % (uint64_t)w->rig.conf.n_vocab);
+}
+
 static void submit(struct world *w)
 {
     const struct rig_conf *c = &w->rig.conf;
@@ -115,6 +141,9 @@ static void submit(struct world *w)
     if (draw(w, 0, 3) == 0) n_prompt = draw(w, 1, 4);
     sim_rig_req_init(&t->q, w->seed * 1000 + (uint64_t)w->n_reqs, n_prompt, max_tokens, c->n_vocab);
     struct qr_req *q = &t->q.req;
+    begin_alike(w, t);
+    q->tenant = draw(w, 0, 3) == 0;
+    q->no_cache_read = draw(w, 0, 15) == 0;
     q->n_choices = draw(w, 0, 2) == 0 ? draw(w, 1, 4) : 1;
     q->priority = draw(w, 0, 9) == 0 ? draw(w, -2, 2) : 0;
     if (w->seed % 5 < 2) q->priority = draw(w, -3, 3);
@@ -151,7 +180,9 @@ static void cancel(struct world *w)
             t->seen[i].aborted = true;
             if (quiet && !t->seen[i].finished) t->seen[i].quiet = true;
         }
-    qr_engine_cancel(w->rig.engine, t->id, choice, -1, quiet);
+    // As after a stop string: what came after some token never was.
+    int32_t at = choice >= 0 && draw(w, 0, 1) ? t->q.req.n_prompt - 1 + draw(w, 0, t->seen[choice].n_tokens) : -1;
+    qr_engine_cancel(w->rig.engine, t->id, choice, at, quiet);
 }
 
 static void take(struct world *w, const struct qr_event *ev)
@@ -160,6 +191,8 @@ static void take(struct world *w, const struct qr_event *ev)
     while (t < w->reqs + w->n_reqs && !(t->accepted && t->id == ev->id)) t++;
     EXPECT(t < w->reqs + w->n_reqs && ev->choice >= 0 && ev->choice < t->q.req.n_choices);
     struct choice_seen *s = &t->seen[ev->choice];
+    EXPECT(ev->n_cached >= s->n_cached && ev->n_cached < t->q.req.n_prompt);
+    s->n_cached = ev->n_cached;
     EXPECT(!s->finished && !s->quiet); // FINISH is the last event; nothing after a quiet cancel
     if (ev->kind == QR_EVENT_TOKEN) {
         EXPECT(s->n_tokens < t->q.req.sampling.max_tokens && ev->pos == t->q.req.n_prompt + s->n_tokens);
@@ -196,8 +229,42 @@ static void step(struct world *w)
     EXPECT(k->used <= pool && k->free <= pool && k->reserved <= pool && k->internal <= pool);
 }
 
+// How far the prompt of t is that of u, or u's prompt and an answer.
+static int32_t alike(const struct world *w, const struct tracked *t, const struct tracked *u)
+{
+    int32_t n = 0, best = 0, n_prompt = t->q.req.n_prompt;
+    while (n < n_prompt && n < u->q.req.n_prompt && t->q.prompt[n] == u->q.prompt[n]) n++;
+    if (n < u->q.req.n_prompt || n == n_prompt) return n;
+    for (int32_t c = 0; c < u->q.req.n_choices; c++) {
+        struct rig_text said = sim_rig_solo(&u->q, c, w->rig.conf.n_vocab);
+        int32_t k = 0;
+        while (k < said.n && n + k < n_prompt && t->q.prompt[n + k] == said.tokens[k]) k++;
+        best = k > best ? k : best;
+        sim_rig_text_fini(&said);
+    }
+    return n + best;
+}
+
+// Nobody finds more than somebody with the same salt left.
+static void judge_cached(struct world *w, const struct tracked *t)
+{
+    int32_t n_cached = 0, most = 0;
+    for (int32_t c = 0; c < t->q.req.n_choices; c++)
+        n_cached = t->seen[c].n_cached > n_cached ? t->seen[c].n_cached : n_cached;
+    bool reads = w->rig.conf.prefix_caching && !t->q.req.no_cache_read && t->q.req.sampling.n_prompt_logprobs < 0;
+    EXPECT(reads || n_cached == 0);
+    for (int32_t i = 0; i < w->n_reqs && most < n_cached; i++) {
+        const struct tracked *u = &w->reqs[i];
+        if (u == t || !u->accepted || u->q.req.tenant != t->q.req.tenant) continue;
+        int32_t n = alike(w, t, u);
+        most = n > most ? n : most;
+    }
+    EXPECT(n_cached <= most);
+}
+
 static void judge(struct world *w, const struct tracked *t)
 {
+    if (t->accepted) judge_cached(w, t);
     for (int32_t c = 0; c < t->q.req.n_choices; c++) {
         const struct choice_seen *s = &t->seen[c];
         if (!t->accepted) continue;
@@ -234,6 +301,8 @@ static uint64_t run_world(struct world *w, uint64_t seed, int32_t n_ops, bool ju
             submit(w);
         else if (p < p_submit + p_cancel)
             cancel(w);
+        else if (p == 99 && draw(w, 0, 9) == 0)
+            qr_engine_reset_prefix_cache(w->rig.engine);
         else
             step(w);
     }
@@ -270,6 +339,7 @@ static void run_seeds(uint64_t from, uint64_t to, int32_t n_ops, bool layouts)
     qr_log_set_level((enum qr_log_level) - 1); // faults are reported as errors, and here are many
     uint64_t n_steps = 0, n_preemptions = 0, n_swaps = 0, n_recomputed = 0, n_generated = 0, n_errors = 0;
     uint64_t n_expired = 0, n_yields = 0;
+    uint64_t n_asked = 0, n_found = 0, n_found_d = 0;
     size_t live =
         qr_mem_live_bytes(QR_MEM_REQ) + qr_mem_live_bytes(QR_MEM_SCHED) + qr_mem_live_bytes(QR_MEM_EXEC);
     for (uint64_t seed = from; seed < to; seed++) {
@@ -282,16 +352,22 @@ static void run_seeds(uint64_t from, uint64_t to, int32_t n_ops, bool layouts)
         n_errors += w.end.n_finished_error - w.n_expired;
         n_expired += w.n_expired;
         n_yields += w.end.n_yields;
+        n_asked += w.end.n_cache_queries;
+        n_found += w.end.n_cache_hits;
+        n_found_d += w.end.n_cache_generated;
         if (seed % 8 == 0) EXPECT(run_world(&w, seed, n_ops, false) == hash); // S5
     }
     EXPECT(qr_mem_live_bytes(QR_MEM_REQ) + qr_mem_live_bytes(QR_MEM_SCHED) + qr_mem_live_bytes(QR_MEM_EXEC) ==
            live);
     printf("sim: %llu seeds, %llu steps, %llu tokens, %llu preemptions (%llu by swap), %llu tokens recomputed, "
-           "%llu ended by faults\n",
+           "%llu ended by faults; %llu of %llu prompt tokens found, %llu of them in answers\n",
            (unsigned long long)(to - from), (unsigned long long)n_steps, (unsigned long long)n_generated,
            (unsigned long long)n_preemptions, (unsigned long long)n_swaps, (unsigned long long)n_recomputed,
-           (unsigned long long)n_errors);
-    if (!one) EXPECT(n_preemptions > (layouts ? 0 : 20) && n_swaps > (layouts ? 0 : 20) && n_errors > 5); // these states are reached
+           (unsigned long long)n_errors, (unsigned long long)n_found, (unsigned long long)n_asked,
+           (unsigned long long)n_found_d);
+    uint64_t few = layouts ? 0 : 20; // these states are reached
+    if (!one) EXPECT(n_preemptions > few && n_swaps > few && n_errors > 5 && n_found > 500);
+    if (!one) EXPECT(n_found_d > (layouts ? 5 : 50));
     if (!one) EXPECT(n_expired > 5 && n_yields > (layouts ? 0 : 5));
     qr_log_set_level(QR_LOG_INFO);
     signal(SIGABRT, before);

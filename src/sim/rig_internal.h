@@ -20,6 +20,8 @@ struct rig_conf {
     enum qr_kv_layout_kind layout;
     uint32_t page_blocks;
     enum qr_batching batching;
+    bool prefix_caching, exact;
+    uint64_t prefix_seed;
     uint32_t n_ram; // blocks of swap space
     uint32_t n_file, n_staging;
     int32_t io_delay, io_fail_every;

@@ -69,7 +69,9 @@ def test_requests_are_counted(start):
     assert value("inter_token_latency_seconds_count") == made - 4
     assert 50 + 7 + 30 < made <= value("generation_tokens_total")
     assert value("iteration_tokens_total_count") > 50
-    assert value("iteration_tokens_total_sum") >= value("prompt_tokens_total") + made - 4
+    computed = value("prompt_tokens_by_source_total", ',source="local_compute"')
+    assert computed + value("prefix_cache_hits_total") == value("prompt_tokens_total") == value("prefix_cache_queries_total")
+    assert value("iteration_tokens_total_sum") >= computed + made - 4
     assert value("iteration_tokens_total_bucket", ',le="1.0"') > 0
     assert value("e2e_request_latency_seconds_sum") > value("time_to_first_token_seconds_sum") > 0
     buckets = [v for k, v in m.items() if k.startswith("vllm:inter_token_latency_seconds_bucket")]
@@ -112,8 +114,8 @@ def test_debug_kv_shows_every_block_and_table(start):
     s = start("--num-kv-blocks", "64", "--max-num-seqs", "2")
     assert s.kv()["sequences"] == []
     done = []
-    threads = [threading.Thread(target=lambda n=n: done.append(s.complete(list(range(10, 10 + n)), max_tokens=400, ignore_eos=True)))
-               for n in (40, 20, 30)]
+    threads = [threading.Thread(target=lambda n=n: done.append(s.complete(list(range(n, 2 * n)), max_tokens=400, ignore_eos=True)))
+               for n in (40, 20, 30)]  # that begin differently: no block is shared
     for t in threads:
         t.start()
     while True:  # until one of three waits for the two slots
