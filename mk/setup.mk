@@ -24,8 +24,10 @@ $(VENV)/.tests: tests/requirements.txt | $(VENV)/.made
 $(MODEL_FILE): | $(VENV)/.made
 	@python3 tools/fetch_model.py $(VENV)/bin/python
 
-.PHONY: run model
+.PHONY: run model model-qwen
 model: $(MODEL_FILE) ## bring the default model into the cache folder
+model-qwen: | $(VENV)/.made ## bring Qwen2.5-Coder-1.5B-Instruct Q4_K_M (1.1 GB): quire run qwen2.5-coder-1.5b-instruct
+	@python3 tools/fetch_model.py $(VENV)/bin/python qwen2.5-coder-1.5b-instruct
 
 # ARGS are handed to the server: make run ARGS="--port 9000"
 run: $(BUILD)/quire $(MODEL_FILE) ## build, bring the default model, serve it (ARGS="--port 9000")
