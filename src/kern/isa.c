@@ -6,6 +6,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 static const char *const names[QR_ISA_COUNT] = {
@@ -21,7 +23,7 @@ static uint32_t limit_mask = ~0u;
 
 struct cpu {
     unsigned ecx1;       // leaf 1
-    unsigned ebx7, ecx7; // leaf 7, subleaf 0
+    unsigned ebx7, ecx7, edx7; // leaf 7, subleaf 0
     unsigned eax71;      // leaf 7, subleaf 1
     uint64_t xcr0;       // register state that the operating system saves
 };
@@ -36,7 +38,7 @@ static struct cpu cpu_read(void)
     struct cpu c = {0};
     unsigned a, b, cx, d;
     if (!__get_cpuid(1, &a, &b, &c.ecx1, &d)) return c;
-    if (__get_cpuid_count(7, 0, &a, &c.ebx7, &c.ecx7, &d) && a >= 1)
+    if (__get_cpuid_count(7, 0, &a, &c.ebx7, &c.ecx7, &c.edx7) && a >= 1)
         __get_cpuid_count(7, 1, &c.eax71, &b, &cx, &d);
     if (bit(c.ecx1, 27)) { // OSXSAVE: xgetbv may be executed
         uint32_t lo, hi;
@@ -46,8 +48,17 @@ static struct cpu cpu_read(void)
     return c;
 }
 
+/* Tiles are 8 kB of registers that the system saves only for a process that asked (Linux 5.16 or later). The process has
+ * the permission from then on, threads that it starts later too; asked before there are any (kern/isa.h), it cannot fail
+ * for a thread whose signal stack is too small. */
+static bool tiles_permitted(void)
+{
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XTILEDATA = 18 };
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA) == 0;
+}
+
 /* A set needs its instructions and a system that saves its registers: xmm and ymm are bits 1 and 2 of XCR0,
- * the mask registers and both parts of zmm are bits 5, 6 and 7. A virtual machine may give one without the
+ * the mask registers and both parts of zmm are bits 5, 6 and 7, tiles are bits 17 and 18. A virtual machine may give one without the
  * other. */
 static bool cpu_has(const struct cpu *c, enum qr_isa isa)
 {
@@ -60,6 +71,9 @@ static bool cpu_has(const struct cpu *c, enum qr_isa isa)
                bit(c->ebx7, 31); // F, DQ, BW, VL
     case QR_ISA_avx512vnni: return bit(c->ecx7, 11);
     case QR_ISA_avx512bf16: return bit(c->eax71, 5);
+    case QR_ISA_amx: // BF16, TILE, INT8
+        return (c->xcr0 & 0x60000) == 0x60000 && bit(c->edx7, 22) && bit(c->edx7, 24) && bit(c->edx7, 25) &&
+               tiles_permitted();
     default: return false;
     }
 }
@@ -97,6 +111,7 @@ const char *qr_isa_name(enum qr_isa isa)
 
 enum qr_status qr_isa_limit(const char *name, struct qr_error *err)
 {
+    uint32_t found = qr_isa_detected(); // also for "auto": this call comes before threads start
     if (!strcmp(name, "auto")) {
         limit_mask = ~0u;
         return QR_OK;
@@ -107,7 +122,7 @@ enum qr_status qr_isa_limit(const char *name, struct qr_error *err)
     }
     for (int i = 0; i < QR_ISA_COUNT; i++) {
         if (strcmp(name, names[i])) continue;
-        if (!qr_isa_has(qr_isa_detected(), (enum qr_isa)i))
+        if (!qr_isa_has(found, (enum qr_isa)i))
             return qr_fail(err, QR_ENOTSUP, "--isa: this processor or its system has no %s", name);
         limit_mask = (2u << i) - 1;
         return QR_OK;

@@ -16,8 +16,8 @@ enum qr_isa {
     QR_ISA_COUNT
 };
 
-// Bits (1 << enum qr_isa) of what the processor and the kernel support. A set counts only if all weaker ones
-// do.
+// Bits (1 << enum qr_isa) of what the processor and the system support. A set counts only if all weaker ones do. The
+// first call asks the system for tiles where the processor has them, so it comes before threads start.
 uint32_t qr_isa_detected(void);
 // Bits that kernels may use now: detected and within the limit.
 uint32_t qr_isa_active(void);

@@ -25,6 +25,10 @@ QR_TEST(isa_agrees_with_the_compiler)
     assert_int_equal(qr_isa_has(mask, QR_ISA_avx2), avx2 != 0);
     assert_int_equal(qr_isa_has(mask, QR_ISA_avx512), avx512 != 0);
     assert_int_equal(qr_isa_has(mask, QR_ISA_avx512vnni), vnni != 0);
+    // Tiles need the system's permission too, of which the compiler does not ask.
+    if (qr_isa_has(mask, QR_ISA_amx))
+        assert_true(__builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-int8") &&
+                    __builtin_cpu_supports("amx-bf16"));
 }
 #endif
 
@@ -52,6 +56,6 @@ QR_TEST(isa_limit_names_the_choices)
     struct qr_error err;
     assert_int_equal(qr_isa_limit("sse9", &err), QR_EINVAL);
     assert_non_null(strstr(err.msg, "sse9"));
-    assert_non_null(strstr(err.msg, "auto, ref, avx2, avx512, avx512vnni, avx512bf16"));
+    assert_non_null(strstr(err.msg, "auto, ref, avx2, avx512, avx512vnni, avx512bf16, amx"));
     assert_int_equal(qr_isa_active(), qr_isa_detected());
 }

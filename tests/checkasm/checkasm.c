@@ -246,7 +246,7 @@ static int usage(void)
 {
     printf("usage: checkasm [--isa NAME] [--seed N] [--bench] [--list] [word of a kernel's name ...]\n"
            "Compares the kernels of each instruction set of this machine with portable C.\n"
-           "  --isa NAME   only this set (ref with --bench times portable C)\n"
+           "  --isa NAME   only this set (ref with --bench times portable C; amx-emu: AMX kernels, emulated)\n"
            "  --seed N     another set of values; 0 takes the clock\n"
            "  --bench      also prints the time of a call\n"
            "  --list       only names what would run\n");
@@ -295,6 +295,11 @@ int main(int argc, char **argv)
         ran = true;
         ca_slots(mask, isa);
         ca_gemms(mask, isa);
+    }
+    uint32_t below = (1u << QR_ISA_amx) - 1; // what surrounds the tiles of a kernel is not emulated
+    if ((below & qr_isa_detected()) == below && (!opt.only_isa || !strcmp(opt.only_isa, "amx-emu"))) {
+        ran = true;
+        ca_gemms_emulated(below, "amx-emu");
     }
     if (!ran) {
         printf("checkasm: no instruction set is called '%s'\n", opt.only_isa);

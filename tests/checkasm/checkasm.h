@@ -55,5 +55,7 @@ void ca_run(const struct ca_case *c, const char *isa);
 
 void ca_slots(uint32_t mask, const char *isa); // every slot of kernels.def that `isa` brings
 void ca_gemms(uint32_t mask, const char *isa); // every entry of qr_gemm_list() of `isa`
+// Kernels on tiles over emulated tiles; mask has the sets below.
+void ca_gemms_emulated(uint32_t mask, const char *isa);
 
 #endif

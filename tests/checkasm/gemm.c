@@ -7,12 +7,14 @@
 #include <string.h>
 
 #include "checkasm.h"
+#include "emulated.h"
 #include "kern/half.h"
 #include "kern/isa.h"
 
 struct gemm_case {
     const struct qr_gemm_impl *impl;
     uint32_t mask;
+    bool emulated; // impl->fn is not what the list has: no choice can be run in its place
 };
 
 // A file type for each format, and where its blocks keep float16 scales.
@@ -103,6 +105,7 @@ static void compare_rows(const struct qr_gemm *g, const struct gemm_case *gc, co
                          const float *y1, const float *x)
 {
     const struct qr_gemm_impl *one = qr_gemm_pick(gc->mask, gc->impl->cls, gc->impl->fmt, 1);
+    if (gc->emulated && gc->impl->cls == QR_CLASS_P) one = gc->impl;
     float *y = ca_buf(sizeof *y * g->ldy);
     for (int r = 0; r < g->acts->m; r += 1 + g->acts->m / 3) {
         struct qr_acts acts = acts_of(g->acts->kind, 1, g->w->k, x + (size_t)r * g->w->k);
@@ -149,13 +152,13 @@ static void time_gemm(const struct ca_case *c, const struct qr_gemm_impl *e)
 
 static void check_gemm(const struct ca_case *c)
 {
-    static const int ms[] = {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64};
+    static const int ms[] = {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64, 65, 145};
     const struct gemm_case *gc = c->extra;
     const struct qr_gemm_impl *e = gc->impl;
     int group = qr_wfmt(e->fmt)->group;
     int k = group == 1 ? 1 + ca_below(300) : group * (1 + ca_below(group == 32 ? 12 : 3)),
         n = 1 + ca_below(70);
-    int m = ms[ca_below(14)];
+    int m = ms[ca_below((int)(sizeof ms / sizeof *ms))];
     if (m < e->m_min) m = e->m_min;
     if (m > e->m_max) m = e->m_max;
     struct qr_wmat w = draw_matrix(e->fmt, n, k);
@@ -174,6 +177,7 @@ static void check_gemm(const struct ca_case *c)
     memcpy(y0, start, sizeof *y0 * size);
     memcpy(y1, start, sizeof *y1 * size);
     g.scratch = ca_buf64(QR_GEMM_SCRATCH(k));
+    memset(g.scratch, 0xFF, QR_GEMM_SCRATCH(k)); // NaN
     g.y = y0;
     ((qr_gemm_fn *)c->ref)(&g);
     g.y = y1;
@@ -186,19 +190,37 @@ static void check_gemm(const struct ca_case *c)
     if (!ca_failed() && ca_benching()) time_gemm(c, e);
 }
 
+static void run_gemm(const struct gemm_case *gc, const char *isa)
+{
+    const struct qr_gemm_impl *e = gc->impl;
+    ca_run(&(struct ca_case){.name = e->name,
+                             .ref = (ca_any_fn *)qr_gemm_pick(0, e->cls, e->fmt, 1)->fn,
+                             .new = (ca_any_fn *)e->fn,
+                             .extra = gc,
+                             .check = check_gemm},
+           isa);
+}
+
 void ca_gemms(uint32_t mask, const char *isa)
 {
     size_t n;
     const struct qr_gemm_impl *list = qr_gemm_list(&n);
-    for (size_t i = 0; i < n; i++) {
-        const struct qr_gemm_impl *e = &list[i];
-        if (strcmp(e->isa < 0 ? "ref" : qr_isa_name((enum qr_isa)e->isa), isa)) continue;
-        struct gemm_case gc = {e, mask};
-        ca_run(&(struct ca_case){.name = e->name,
-                                 .ref = (ca_any_fn *)qr_gemm_pick(0, e->cls, e->fmt, 1)->fn,
-                                 .new = (ca_any_fn *)e->fn,
-                                 .extra = &gc,
-                                 .check = check_gemm},
-               isa);
-    }
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(list[i].isa < 0 ? "ref" : qr_isa_name((enum qr_isa)list[i].isa), isa))
+            run_gemm(&(struct gemm_case){&list[i], mask, false}, isa);
+}
+
+void ca_gemms_emulated(uint32_t mask, const char *isa)
+{
+#if defined(__x86_64__)
+#define M_ANY (1 << 30)
+    static const struct qr_gemm_impl list[] = {
+#define QR_GEMM(...)
+#define QR_AMX(cls, fmt, m_min, m_max, fn) {&#fn[3], QR_CLASS_##cls, QR_W_##fmt, QR_ISA_amx, m_min, m_max, fn##_emu},
+#include "kern/gemm_impls.def"
+#undef QR_GEMM
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        run_gemm(&(struct gemm_case){&list[i], mask, true}, isa);
+#endif
 }

@@ -43,11 +43,13 @@ SIMD_INLINE vf vf_of_byte(vi v, int b)
     return vf_of_vi(vi_and(vi_srl(v, 8 * b), vi_set1(255)));
 }
 
-// Any integer format.
-SIMD_INLINE void unpack_int(const enum qr_wfmt fmt, const uint8_t *rec, int k, int h, const enum emit mode, void *out)
+// Any integer format: k from `from` on, a multiple of 32, up to k.
+SIMD_INLINE void unpack_int(const enum qr_wfmt fmt, const uint8_t *panel, int from, int k, int h,
+                            const enum emit mode, void *out)
 {
     const struct fmt_shape f = shape_of(fmt);
-    for (int at = 0; at < k; at += f.sub) {
+    const uint8_t *rec = panel + (size_t)(from / f.group) * f.rec_bytes;
+    for (int at = from; at < k; at += f.sub) {
         int s = at % f.group / f.sub;
         vi w[8];
         vf v[4], ds = rec_d(rec, h), less = f.minima ? rec_m(rec, h) : vf_zero();
@@ -69,20 +71,20 @@ SIMD_INLINE void unpack_int(const enum qr_wfmt fmt, const uint8_t *rec, int k, i
 }
 
 // Any k. What follows an odd one in bf16 is zero; nothing is written past what a multiple of four takes.
-SIMD_INLINE void unpack_f32(const uint8_t *panel, int k, int h, const enum emit mode, void *out)
+SIMD_INLINE void unpack_f32(const uint8_t *panel, int from, int k, int h, const enum emit mode, void *out)
 {
-    const float *from = (const float *)panel + h * VL;
-    for (int i = 0; i < k; i += 4) {
+    const float *lines = (const float *)panel + h * VL;
+    for (int i = from; i < k; i += 4) {
         vf v[4];
-        for (int j = 0; j < 4; j++) v[j] = i + j < k ? vf_load(from + 16 * (size_t)(i + j)) : vf_zero();
+        for (int j = 0; j < 4; j++) v[j] = i + j < k ? vf_load(lines + 16 * (size_t)(i + j)) : vf_zero();
         emit_quad(out, mode, i, h, v);
     }
 }
 
 // As F32.
-SIMD_INLINE void unpack_f16(const uint8_t *panel, int k, int h, const enum emit mode, void *out)
+SIMD_INLINE void unpack_f16(const uint8_t *panel, int from, int k, int h, const enum emit mode, void *out)
 {
-    for (int i = 0; i < k; i += 4) {
+    for (int i = from; i < k; i += 4) {
         vf v[4];
         for (int j = 0; j < 4; j += 2) { // the file's odd k ends with a zero
             v[j] = v[j + 1] = vf_zero();
@@ -92,18 +94,23 @@ SIMD_INLINE void unpack_f16(const uint8_t *panel, int k, int h, const enum emit 
     }
 }
 
-// A panel of any format but BF16, which kernels read as it is. The mode is a constant, the format a case.
-SIMD_INLINE void unpack_panel(enum qr_wfmt fmt, const uint8_t *panel, int k, const enum emit mode, void *out)
+// k from `from` (a multiple of 32) up to k of a panel of any format but BF16, which kernels read as it is. The mode is a
+// constant, the format a case.
+SIMD_INLINE void unpack_part(enum qr_wfmt fmt, const uint8_t *panel, int from, int k, const enum emit mode, void *out)
 {
     for (int h = 0; h < HALVES; h++) {
         switch (fmt) {
 #define QR_WFMT_INT(NAME, ...)                                                                               \
-    case QR_W_##NAME: unpack_int(QR_W_##NAME, panel, k, h, mode, out); break;
+    case QR_W_##NAME: unpack_int(QR_W_##NAME, panel, from, k, h, mode, out); break;
 #include "kern/wfmts.def"
-        case QR_W_F16: unpack_f16(panel, k, h, mode, out); break;
-        default: unpack_f32(panel, k, h, mode, out); break;
+        case QR_W_F16: unpack_f16(panel, from, k, h, mode, out); break;
+        default: unpack_f32(panel, from, k, h, mode, out); break;
         }
     }
+}
+SIMD_INLINE void unpack_panel(enum qr_wfmt fmt, const uint8_t *panel, int k, const enum emit mode, void *out)
+{
+    unpack_part(fmt, panel, 0, k, mode, out);
 }
 #endif
 
