@@ -30,10 +30,10 @@ enum qr_status bench_save(const struct bench_args *a, const struct qr_buf *json,
     const char *path = a->conf->json;
     if (!path[0]) return QR_OK;
     if (json->failed) return qr_fail(err, QR_ENOMEM, "no memory for the result");
-    FILE *f = fopen(path, "w");
+    FILE *f = bench_json_only(a) ? a->out : fopen(path, "w");
     if (!f) return qr_fail_param(err, QR_EIO, "json", "--json: cannot write %.150s", path);
     bool ok = fwrite(json->data, 1, json->len, f) == json->len && fputc('\n', f) != EOF;
-    ok = fclose(f) == 0 && ok;
+    if (f != a->out) ok = fclose(f) == 0 && ok;
     return ok ? QR_OK : qr_fail_param(err, QR_EIO, "json", "--json: cannot write %.150s", path);
 }
 

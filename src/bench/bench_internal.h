@@ -4,6 +4,8 @@
 #ifndef QR_BENCH_BENCH_INTERNAL_H
 #define QR_BENCH_BENCH_INTERNAL_H
 
+#include <string.h>
+
 #include "base/buf.h"
 #include "base/json.h"
 #include "bench/bench.h"
@@ -16,6 +18,11 @@
 
 // Common members of every JSON result: version, date (UTC), processor.
 void bench_put_origin(struct qr_json_writer *w);
+// --json -: the JSON is all that is printed.
+static inline bool bench_json_only(const struct bench_args *a)
+{
+    return strcmp(a->conf->json, "-") == 0;
+}
 // Writes a result to the file of --json, if one was given.
 enum qr_status bench_save(const struct bench_args *a, const struct qr_buf *json, struct qr_error *err) QR_MUST_CHECK;
 

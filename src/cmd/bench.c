@@ -52,7 +52,7 @@ static int run(const struct bench_entry *e, const struct qr_conf *conf, struct q
         (void)qr_fail(err, QR_EINVAL, "bench %s: expected %s, got \"%.80s\" too", e->name, e->args, conf->args.v[n_max]);
         return cmd_fail(2, err);
     }
-    enum qr_status st = cmd_setup_init(&setup, conf, err);
+    enum qr_status st = e->model == BENCH_WITHOUT ? QR_OK : cmd_setup_init(&setup, conf, err);
     if (st == QR_OK) {
         struct bench_args a = {.conf = conf, .lib = has_model ? &setup.lib : NULL, .out = stdout};
         st = e->run(&a, err);

@@ -1,0 +1,166 @@
+"""quire bench: the load client against servers of known behaviour."""
+import json
+import os
+import socket
+import subprocess
+import threading
+
+import pytest
+
+from conftest import QUIRE, TINY
+
+TOKENS = ["--token-ids", "5-499"]
+
+
+def bench(*args, code=0):
+    p = subprocess.run([QUIRE, "bench", *args], capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
+    assert p.returncode == code, (args, p.returncode, p.stdout, p.stderr)
+    return p
+
+
+def serve(server, *args):
+    out = bench("serve", "--base-url", server.base, *TOKENS, "--num-warmups", "0", "--json", "-", *args).stdout
+    return json.loads(out)["result"]
+
+
+def test_help_teaches():
+    text = bench("--help").stdout
+    for line in open(os.path.join(os.path.dirname(__file__), "..", "..", "src", "bench", "bench.def")):
+        if line.startswith("QR_BENCH("):
+            name = line[9:].split(",")[0]
+            assert f"  {name} " in text
+            own = bench(name, "--help").stdout
+            assert own.startswith(f"usage: quire bench {name}") and f"quire bench {name}" in own.split("\n", 1)[1]
+    assert "expected one of serve, " in bench("nothing", code=2).stderr
+    assert bench(code=2).stderr.startswith("usage:")
+    assert "takes no argument" in bench("serve", "URL", code=2).stderr
+
+
+def test_serve_counts_what_the_server_counts(start):
+    s = start("--num-kv-blocks", "2048", "--served-model-name", "m")
+    r = serve(s, "--num-prompts", "40", "--input-len", "60", "--output-len", "20", "--max-concurrency", "8", "--seed", "3")
+    s.idle()
+    assert r["completed"] == 40 and r["failed"] == 0 and r["model_id"] == "m" and r["max_concurrent_requests"] <= 8
+    for ours, theirs in ("total_input_tokens", "vllm:prompt_tokens_total"), ("total_output_tokens", "vllm:generation_tokens_total"):
+        assert r[ours] == s.metric(theirs)
+    assert s.metric("vllm:request_success_total", 'finished_reason="length"') == 40
+    assert s.metric("vllm:time_to_first_token_seconds_count") == 40
+    # The client's times hold the server's within them.
+    assert r["mean_ttft_ms"] * 40 >= s.metric("vllm:time_to_first_token_seconds_sum") * 1e3
+    assert r["mean_e2el_ms"] * 40 >= s.metric("vllm:e2e_request_latency_seconds_sum") * 1e3 * 0.9
+    assert r["output_throughput"] == pytest.approx(r["total_output_tokens"] / r["duration"])
+    assert r["total_token_throughput"] == pytest.approx((r["total_input_tokens"] + r["total_output_tokens"]) / r["duration"])
+    assert r["request_throughput"] == r["request_goodput"] == pytest.approx(40 / r["duration"])
+    assert r["median_itl_ms"] <= r["p95_itl_ms"] <= r["p99_itl_ms"]
+
+
+def test_serve_prints_what_vllm_prints(tiny, tmp_path):
+    path = tmp_path / "r.json"
+    out = bench("serve", "--base-url", tiny.base, *TOKENS, "--dataset", "random", "--input-len", "12", "--output-len", "6", "--num-prompts", "10",
+                "--request-rate", "200", "--goodput", "ttft:100000 e2el:0.000001", "--json", str(path), "--save-detailed").stdout
+    lines = out.splitlines()
+    assert lines[0] == "============ Serving Benchmark Result ============" and lines[-1] == "=" * 50
+    value = {name.strip(): number for name, number in (line.split(":") for line in lines if ":" in line)}
+    assert int(value["Successful requests"]) == 10 and int(value["Total input tokens"]) == 120 and int(value["Total generated tokens"]) == 60
+    assert float(value["Request rate configured (RPS)"]) == 200 and float(value["Request goodput (req/s)"]) == 0
+    r = json.loads(path.read_text())["result"]
+    assert float(value["Median TTFT (ms)"]) == pytest.approx(r["median_ttft_ms"], abs=0.006)
+    assert r["input_lens"] == [12] * 10 and r["output_lens"] == [6] * 10 and len(r["ttfts"]) == 10 and all(r["ok"])
+    assert r["duration"] >= 0.045  # ten arrivals at 200 a second
+    assert r["start_times"] == sorted(r["start_times"])
+
+
+def test_serve_shares_prefixes_of_a_trace(tiny, tmp_path):
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrival_s,input_tokens,output_tokens,hash_ids\n0,40,4,0-2\n0.01,48,5,0-1 7\n0.02,9999,9999,\n0.03,16,6,0\n")
+    r = serve(tiny, "--workload", str(trace), "--max-model-len", "256")
+    assert r["completed"] == 3 and r["total_input_tokens"] == 104 and r["total_output_tokens"] == 15 and r["duration"] >= 0.03
+
+
+def test_serve_plays_sessions_turn_by_turn(tiny, tmp_path):
+    trace = tmp_path / "sessions.csv"
+    trace.write_text("session,turn,arrival_s,input_tokens,output_tokens,think_s\n0,0,0,20,8,\n0,1,,40,8,0.2\n0,2,,60,4,0.2\n1,0,0,10,4,\n")
+    r = serve(tiny, "--workload", str(trace), "--request-rate", "inf", "--save-detailed")
+    assert r["completed"] == 4 and r["total_input_tokens"] == 130 and r["duration"] >= 0.4
+    first, second, third, other = r["start_times"]
+    assert second >= first + 0.2 and third >= second + 0.2 and other < 0.2
+
+
+def test_two_servers_by_turns(tiny, start, tmp_path):
+    path = tmp_path / "pairs.json"
+    other = start("--num-kv-blocks", "512")
+    args = ["serve", "--base-url", tiny.base, "--vs", other.base, *TOKENS, "--dataset", "random", "--input-len", "10", "--output-len", "8",
+            "--num-prompts", "8", "--max-concurrency", "4", "--pairs", "3", "--num-warmups", "0", "--json", str(path)]
+    out = bench(*args).stdout
+    assert "3 pairs" in out and "Output throughput" in out
+    r = json.loads(path.read_text())
+    assert [(x["pair"], x["side"]) for x in r["runs"]] == [(0, "A"), (0, "B"), (1, "B"), (1, "A"), (2, "A"), (2, "B")]
+    assert all(x["result"]["completed"] == 8 for x in r["runs"])
+    by = {(x["pair"], x["side"]): x["result"]["output_throughput"] for x in r["runs"]}
+    ratios = sorted(by[i, "A"] / by[i, "B"] for i in range(3))
+    q = r["versus"]["output_throughput"]
+    assert [q["ratio_min"], q["ratio"], q["ratio_max"]] == pytest.approx(ratios)
+
+
+def test_errors_are_one_clear_line(tiny, tmp_path):
+    free = socket.create_server(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+    free.close()
+    cases = [
+        (["serve", "--base-url", f"http://127.0.0.1:{port}"], 1, "Connection refused"),
+        (["serve", "--base-url", "http://no-such-host.invalid"], 1, "no-such-host.invalid"),
+        (["serve", "--base-url", "https://127.0.0.1"], 1, "TLS"),
+        (["serve", "--base-url", "http://:80"], 2, "expected a URL"),
+        (["serve", "--base-url", tiny.base, "--endpoint", "/v1/nothing"], 1, "status 404"),
+        (["serve", "--base-url", tiny.base, "--model", "another"], 1, "does not exist"),
+        (["serve", "--base-url", tiny.base, "--extra-body", "[1]"], 2, "--extra-body"),
+        (["serve", "--base-url", tiny.base, "--extra-body", '{"temperature":9}', *TOKENS], 1, "temperature"),
+        (["serve", "--base-url", tiny.base, *TOKENS, "--json", str(tmp_path / "no" / "r.json")], 1, "cannot write"),
+        (["serve", "--workload", "/nothing.csv"], 1, "/nothing.csv"),
+        (["serve", "--base-url", tiny.base, "--vs", f"http://127.0.0.1:{port}"], 1, "Connection refused"),
+        (["serve", "--vs", "http://x", "--pairs", "0"], 2, "--pairs"),
+        (["serve", "--max-concurrency", "9999"], 2, "--max-concurrency"),
+    ]
+    for args, code, says in cases:
+        err = bench(*args, "--num-prompts", "2", code=code).stderr
+        assert says in err and err.splitlines()[-1].startswith("quire: "), (args, err)
+
+
+def test_a_server_that_breaks_off_is_a_failed_request():
+    """Half an answer, an error event, no stream at all: counted, with the first reason shown."""
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+    token = b'data: {"choices":[{"text":"a"}]}\n\n'
+    answers = [head + token + token, head + b'data: {"error":{"message":"out of luck"}}\n\n',
+               b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}",
+               b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 900\r\n\r\n" + token]
+    models = b'{"data":[{"id":"x"}]}'
+    sock = socket.create_server(("127.0.0.1", 0))
+
+    def play():
+        for answer in [b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(models) + models] + answers:
+            conn, _ = sock.accept()
+            with conn:
+                got = b""
+                while b"\r\n\r\n" not in got or (b"POST" in got and not got.endswith(b"}")):
+                    got += conn.recv(65536)
+                conn.sendall(answer)
+
+    thread = threading.Thread(target=play)
+    thread.start()
+    p = bench("serve", "--base-url", f"http://127.0.0.1:{sock.getsockname()[1]}", "--num-prompts", "4", "--max-concurrency", "1", "--num-warmups", "0",
+              "--dataset", "random", "--input-len", "4", "--output-len", "2")
+    thread.join()
+    sock.close()
+    assert "Successful requests:                     1 " in p.stdout and "Failed requests:                         3 " in p.stdout
+    assert "3 of 4 requests failed; the first: out of luck" in p.stderr
+
+
+def test_waiting_for_a_server_that_starts(start):
+    free = socket.create_server(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+    free.close()
+    p = subprocess.Popen([QUIRE, "bench", "serve", "--base-url", f"http://127.0.0.1:{port}", *TOKENS, "--num-prompts", "2", "--output-len", "4",
+                          "--ready-check-timeout-sec", "60"], stdout=subprocess.PIPE, text=True)
+    start("--num-kv-blocks", "128", "--port", str(port))
+    out, _ = p.communicate(timeout=60)
+    assert p.returncode == 0 and "Successful requests:                     2 " in out
