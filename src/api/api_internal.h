@@ -209,6 +209,6 @@ struct qr_text_span token_text(const struct qr_tokenizer *t, int32_t id);
 void *pump_thread(void *api);
 
 api_handler api_completions, api_chat, api_models, api_model, api_tokenize, api_detokenize, api_health,
-    api_version, api_load, api_metrics, api_debug_kv, api_reset_prefix_cache;
+    api_version, api_load, api_metrics, api_debug_kv, api_debug_sched, api_reset_prefix_cache;
 
 #endif

@@ -124,6 +124,20 @@ static enum qr_status check_ranges(const struct qr_conf *c, struct qr_error *err
     return QR_OK;
 }
 
+static enum qr_status set_step_budget(struct cmd_setup *s, const struct qr_conf *c, struct qr_error *err)
+{
+    const char *text = c->step_budget_ms;
+    char *end;
+    s->lib.step_budget_ns = UINT64_MAX;
+    if (strcmp(text, "auto") == 0) return QR_OK;
+    double ms = strtod(text, &end);
+    if (end == text || *end || !(ms >= 0 && ms <= 1e6))
+        return qr_fail_param(err, QR_EINVAL, "step-budget-ms",
+                             "--step-budget-ms: expected auto, 0 or a number of milliseconds, got \"%.40s\"", text);
+    s->lib.step_budget_ns = (uint64_t)(ms * 1e6);
+    return QR_OK;
+}
+
 // "expected auto, fcfs, ...": the names of all policies.
 static enum qr_status set_policy(struct cmd_setup *s, const struct qr_conf *c, struct qr_error *err)
 {
@@ -171,6 +185,7 @@ enum qr_status cmd_setup_init(struct cmd_setup *s, const struct qr_conf *c, stru
     if (st == QR_OK) st = check_ranges(c, err);
     if (st == QR_OK) st = set_processor(s, c, err);
     if (st == QR_OK) st = set_policy(s, c, err);
+    if (st == QR_OK) st = set_step_budget(s, c, err);
     if (st == QR_OK && c->args.n > 0) st = qr_paths_find_model(c->args.v[0], s->model, sizeof s->model, err);
     if (st == QR_OK && c->chat_template[0]) st = read_template(c->chat_template, &s->template_text, err);
     if (st == QR_OK) st = qr_kv_layout_parse(c->kv_layout, &s->lib.layout, err);

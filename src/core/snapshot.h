@@ -7,6 +7,7 @@
 
 #include <stdint.h>
 
+#include "core/costs.h"
 #include "core/tier.h"
 
 #define QR_STEP_SIZES 16
@@ -35,6 +36,8 @@ struct qr_snapshot {
     uint32_t n_slots[QR_TIERS], n_slots_used[QR_TIERS]; // of the tiers beside the pool, in blocks
     uint64_t slots_allocated, slots_filled; // of live sequences now, in tokens
     struct qr_kv_slots kv_slots;            // now
+    struct qr_costs costs;   // in force; epoch 0: none
+    uint64_t step_budget_ns; // 0: none; UINT64_MAX: by the costs
     // counters
     uint64_t n_steps, n_step_tokens, step_ns;
     uint64_t n_steps_of[QR_STEP_SIZES];   // steps of at most 2^i tokens, and more than 2^(i-1); the last: all

@@ -71,6 +71,8 @@ enum qr_status qr_engine_new(const struct qr_engine_conf *conf, struct qr_exec *
         return qr_fail(err, QR_ENOMEM, "no memory for the engine's tables (%u blocks, %d sequences)",
                        info.n_blocks, conf->max_num_seqs);
     }
+    engine_measure_init(&e->measure, &conf->costs);
+    qr_sched_set_budget(e->sched, &e->measure.costs, conf->step_budget_ns);
     engine_update_snapshot(e);
     *out = e;
     return QR_OK;

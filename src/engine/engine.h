@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "core/costs.h"
 #include "core/exec.h"
 #include "core/inspect.h"
 #include "core/req.h"
@@ -36,6 +37,8 @@ struct qr_engine_conf {
     // that free slots take at the next step do not count, and an empty queue takes any one call.
     int32_t max_queued_reqs;
     int64_t max_queued_tokens;
+    struct qr_costs costs;   // a first guess of what steps cost, refined while they run; epoch 0: none
+    uint64_t step_budget_ns; // as qr_sched_set_budget: 0, a time, or QR_STEP_AUTO; needs costs
     uint64_t queue_timeout_ns; // a request that was not begun by then ends with an error; 0: it waits for ever
     bool prefix_caching;
     uint64_t prefix_seed; // of the index's hashes; what is found does not depend on it

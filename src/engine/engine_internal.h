@@ -64,6 +64,20 @@ struct engine_queue {
     uint64_t busy_since_ns; // when the queue was last seen empty; 0: it is
 };
 
+#define ENGINE_TERMS 6  // of a cost table
+#define ENGINE_VOTES 63 // the last ones of each term
+
+struct engine_votes {
+    double v[ENGINE_VOTES]; // ns
+    uint64_t n;
+};
+struct engine_measure { // what steps cost
+    struct qr_costs costs; // in force
+    double first[ENGINE_TERMS], now[ENGINE_TERMS]; // ns: as guessed, and as known
+    struct engine_votes votes[ENGINE_TERMS];
+    uint64_t n_steps;
+};
+
 struct qr_engine {
     struct qr_engine_conf conf;
     struct qr_exec *exec;
@@ -89,6 +103,7 @@ struct qr_engine {
     struct engine_counts counts;
 
     struct engine_queue queue;
+    struct engine_measure measure;
     struct engine_picture *picture;
     uint64_t idle_since_ns; // 0: not known to be idle
     bool trimmed;           // since the last work
@@ -114,6 +129,14 @@ void engine_costs_take(struct qr_engine *e, const struct qr_batch *b, const stru
 void engine_io_done(struct qr_engine *e, const struct qr_io_done *done);
 // At most one line a second says who was preempted, for whom, how, what it costs and what would avoid it.
 void engine_log_preemptions(struct qr_engine *e, const struct qr_plan *plan);
+// ==== measure.c ====
+
+void engine_measure_init(struct engine_measure *m, const struct qr_costs *costs);
+// Learns from a step of this work that took so long. True: m->costs is a new table.
+bool engine_measure_take(struct engine_measure *m, const struct qr_work *w, uint64_t ns);
+// The same for a batch; a new table goes to the scheduler.
+void engine_measure_step(struct qr_engine *e, const struct qr_batch *b, const struct qr_exec_result *res);
+
 // ==== limits.c ====
 
 // Whether the queue takes the request, or QR_AGAIN and which limit it would pass. Under table_lock.

@@ -101,6 +101,8 @@ void engine_update_snapshot(struct qr_engine *e)
     s.n_finished_abort = c->n_finished[QR_FINISH_ABORT];
     s.n_finished_error = c->n_finished[QR_FINISH_ERROR];
     s.n_expired = c->n_expired;
+    s.costs = e->measure.costs;
+    s.step_budget_ns = e->conf.step_budget_ns;
     engine_queue_publish(e, &s, e->conf.clock->now_ns(e->conf.clock));
     pthread_mutex_lock(&e->snapshot_lock);
     e->snapshot = s;

@@ -185,6 +185,7 @@ static void execute(struct qr_engine *e, const struct qr_plan *plan, const struc
     }
     e->counts.step_ns += res.elapsed_ns;
     engine_costs_take(e, batch, &res);
+    engine_measure_step(e, batch, &res);
     qr_sched_computed(e->sched);
     publish(e, plan, batch->n_seqs, &res);
 }

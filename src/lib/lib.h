@@ -49,6 +49,7 @@ struct qr_lib_conf {
     uint64_t queue_timeout_ns;
     bool prefix_caching;         // of a paged layout
     bool exact;                  // --numerics exact: every row is class D
+    uint64_t step_budget_ns; // of a step with generating rows; UINT64_MAX: by what it costs
     bool check_every_step;
     enum qr_kv_layout_kind layout;
     qr_progress_fn *progress;

@@ -90,15 +90,16 @@ void sched_admit(struct qr_sched *s, int32_t left)
         int32_t n_hit = s->conf.layout == QR_KV_PAGED ? s->hit->n_tokens : 0;
         int32_t first = sched_first_part(s, r) - n_hit;
         begun.n_computed += n_hit;
-        if (first > 0 && sched_chunk_of(&begun, first, left, s->plan.n_grants == 0) == 0) return;
+        if (first > 0 && sched_chunk_of(s, r, &begun, first, left, s->plan.n_grants == 0) == 0) return;
         sched_run(s, r);
         for (int32_t j = 0; j < r->req->n_choices && left > 0; j++) {
             struct qr_seq *q = &r->seqs[j];
             int32_t remaining = qr_seq_wanted(r, q) - q->n_computed;
             if (remaining <= 0) continue;
-            q->n_granted = sched_chunk_of(q, remaining, left, s->plan.n_grants == 0);
+            q->n_granted = sched_chunk_of(s, r, q, remaining, left, s->plan.n_grants == 0);
             if (q->n_granted == 0) break;
             left -= q->n_granted;
+            sched_time_spend(s, r, q, q->n_granted);
             sched_grant(s, r, q);
         }
     }

@@ -78,7 +78,8 @@ static void secure_first(struct qr_sched *s)
         struct qr_seq *q = &r->seqs[j];
         int32_t remaining = qr_seq_wanted(r, q) - q->n_computed;
         if (remaining <= 0) continue;
-        q->n_granted = sched_chunk_of(q, remaining, s->budget, true);
+        s->time.left_ns = UINT64_MAX; // somebody has to move
+        q->n_granted = sched_chunk_of(s, r, q, remaining, s->budget, true);
         // A request alone always finds its blocks (qr_sched_req_fits refused it otherwise), but for those that
         // I/O still holds.
         bool ok = secure(s, r, q);
@@ -123,12 +124,14 @@ const struct qr_plan *qr_sched_plan(struct qr_sched *s, uint64_t now_ns, int32_t
     int32_t kept =
         prompts && s->n_steps_without_prompt >= PROMPT_WAIT_STEPS ? (budget < SCHED_CHUNK ? budget : SCHED_CHUNK) : 0;
     int32_t n_rows = sched_share_generating(s, budget - kept);
+    sched_time_begin(s);
     sched_share_chunks(s, budget - n_rows, n_rows == 0 || kept > 0);
     bool is_short = secure_running(s);
     if (!is_short && s->plan.n_preemptions == n_before) sched_admit(s, budget - granted(s));
     if (s->plan.n_grants == 0 && s->n_running > 0) secure_first(s);
     if (s->latest_admitted > 0) qr_queue_passed(&s->waiting, s->latest_admitted);
     QR_ASSERT(s->plan.n_grants > 0 || s->n_flight > 0 || qr_sched_idle(s));
+    sched_time_end(s, prompts);
     s->n_steps_without_prompt = !prompts || kept > 0 || grants_prompt(s) ? 0 : s->n_steps_without_prompt + 1;
     for (int32_t i = 0; i < s->plan.n_grants; i++)
         if (s->grants[i].r->scheduled_ns == 0) s->grants[i].r->scheduled_ns = now_ns > 0 ? now_ns : 1;

@@ -138,11 +138,8 @@ void sched_run(struct qr_sched *s, struct qr_sched_req *r)
 {
     qr_queue_remove(&s->waiting, r);
     if (r->order > s->latest_admitted) s->latest_admitted = r->order;
-    if (!r->turn) {
-        r->turn = ++s->last_turn;
-        qr_queue_charge(&s->waiting, r, r->req->n_prompt);
-        qr_queue_settle(&s->waiting);
-    }
+    bool is_first = r->turn == 0;
+    if (is_first) r->turn = ++s->last_turn;
     // Who made way so often keeps its place now: its tokens were computed again each time.
     if (r->n_yields >= SCHED_YIELDS_MAX) r->aged = true;
     r->state = QR_SCHED_RUNNING;
@@ -163,6 +160,10 @@ void sched_run(struct qr_sched *s, struct qr_sched_req *r)
         sched_load(s, r);
     else
         sched_adopt(s, r);
+    if (is_first) { // what the cache had costs nothing
+        qr_queue_charge(&s->waiting, r, r->req->n_prompt - qr_sched_req_leader(r)->n_computed);
+        qr_queue_settle(&s->waiting);
+    }
     int32_t at = s->n_running++;
     for (; at > 0 && qr_sched_before(r, s->running[at - 1]); at--) s->running[at] = s->running[at - 1];
     s->running[at] = r;

@@ -23,6 +23,7 @@
 
 #include "base/status.h"
 #include "core/batch.h"
+#include "core/costs.h"
 #include "core/inspect.h"
 #include "core/snapshot.h"
 #include "sched/request.h"
@@ -98,6 +99,11 @@ void qr_sched_append(struct qr_sched_req *r, struct qr_seq *q, int32_t token);
 // caller closes it if it had opened it. The request leaves its queue with its last sequence.
 int32_t qr_sched_end(struct qr_sched *s, struct qr_sched_req *r, int32_t choice);
 
+#define QR_STEP_AUTO UINT64_MAX // as long as its generating rows and 256 prompt rows without context take
+
+// From the next plan on, a step that has generating rows takes no prompt rows beyond step_ns by this table; 0: only
+// the token budget counts. Some progress of prompts is guaranteed all the same (budget.c).
+void qr_sched_set_budget(struct qr_sched *s, const struct qr_costs *costs, uint64_t step_ns);
 // A waiting request that never ran and whose deadline has come; NULL: none. The caller ends it and asks again.
 struct qr_sched_req *qr_sched_expired(struct qr_sched *s, uint64_t now_ns);
 

@@ -37,14 +37,21 @@ int32_t sched_share_generating(struct qr_sched *s, int32_t cap)
     return cap;
 }
 
-// The chunk for a sequence that has `remaining` tokens to compute, of `left` in the budget. Ends on a tile's
+// The chunk, as far as tokens go, for a sequence that has `remaining` tokens to compute, of `left` in the budget. Ends on a tile's
 // border unless it is the last; a piece of a tile is computed only where nothing else is.
-int32_t sched_chunk_of(const struct qr_seq *q, int32_t remaining, int32_t left, bool alone)
+static int32_t tokens_of(const struct qr_seq *q, int32_t remaining, int32_t left, bool alone)
 {
     if (remaining <= left) return remaining;
     int32_t aligned = (q->n_computed + left) / SCHED_CHUNK * SCHED_CHUNK - q->n_computed;
     if (aligned > 0) return aligned;
     return alone ? left : 0;
+}
+
+int32_t sched_chunk_of(const struct qr_sched *s, const struct qr_sched_req *r, const struct qr_seq *q,
+                       int32_t remaining, int32_t left, bool alone)
+{
+    int32_t n = tokens_of(q, remaining, left, alone);
+    return sched_time_limit(s, r, q, n, n == remaining);
 }
 
 // What a prompt that will not end in this step leaves of `left`: enough for prompts behind running[i] that
@@ -71,6 +78,7 @@ static int32_t left_behind(const struct qr_sched *s, int32_t i, int32_t left)
 
 void sched_share_chunks(struct qr_sched *s, int32_t left, bool alone)
 {
+    left = sched_time_rows(s, left);
     int32_t kept = -1; // for those behind the first long prompt; -1: none came yet
     for (int32_t i = 0; i < s->n_running; i++) {
         struct qr_sched_req *r = s->running[i];
@@ -80,11 +88,12 @@ void sched_share_chunks(struct qr_sched *s, int32_t left, bool alone)
             if (q->n_granted > 0 || remaining <= 0 || sched_generates(r, q)) continue;
             if (remaining > left) {
                 if (kept < 0) kept = left_behind(s, i, left);
-                q->n_granted = sched_chunk_of(q, remaining, left - kept, alone);
+                q->n_granted = sched_chunk_of(s, r, q, remaining, left - kept, alone);
             } else {
-                q->n_granted = remaining;
+                q->n_granted = sched_time_limit(s, r, q, remaining, true);
                 if (kept > 0) kept = kept > remaining ? kept - remaining : 0;
             }
+            sched_time_spend(s, r, q, q->n_granted);
             left -= q->n_granted;
             alone &= q->n_granted == 0;
         }

@@ -183,6 +183,7 @@ def test_bad_values_are_refused_by_name(start):
         assert r.status == 400 and r.error["param"] == list(headers)[0], r.text
     for flags, said in ((("--scheduling-policy", "lottery"), "expected auto, fcfs, priority or fair"),
                         (("--max-num-queued-reqs", "many"), "--max-num-queued-reqs"),
+                        (("--step-budget-ms", "soon"), "--step-budget-ms: expected auto, 0 or a number of milliseconds"),
                         (("--queue-timeout", "-1"), "--queue-timeout: expected 0 to 1000000 seconds, got -1")):
         p = subprocess.run([QUIRE, "serve", TINY, *flags], capture_output=True, text=True, timeout=60)
         assert p.returncode == 2 and said in p.stderr, p.stderr

@@ -1,0 +1,46 @@
+/* What a step costs, as data: a table of six numbers, and the sums over a batch that it is applied to (DESIGN 4).
+ *
+ * Owns: the table, its JSON, the arithmetic. Refuses to know: who measures, who plans.
+ * Threads, lifetime: values. A table is never changed in place: a better one has a later epoch, and whoever
+ * plans is handed it between two steps, so that a record of the tables explains every plan.
+ *
+ *   step = fixed + row * generated rows + context * positions
+ *        + prompt_fixed (if there is a prompt row) + prompt_row * prompt rows, each sequence's rounded up to 16
+ *        + query_context * (prompt rows * the positions that the last of them attends to), by sequence */
+#ifndef QR_CORE_COSTS_H
+#define QR_CORE_COSTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/json.h"
+#include "base/status.h"
+#include "core/batch.h"
+
+#define QR_COST_TILE 16 // prompt rows are computed in tiles of so many
+
+struct qr_costs {
+    uint64_t epoch; // 0: no table
+    uint64_t fixed_ns, row_ns, prompt_fixed_ns, prompt_row_ns;
+    uint64_t context_ps, query_context_ps;
+};
+
+struct qr_work {
+    int64_t n_rows;        // generated tokens (class D)
+    int64_t n_prompt_tile; // prompt tokens, rounded up to whole tiles
+    int64_t context;       // over sequences: positions when the step has ended
+    int64_t query_context; // over sequences: prompt rows * positions of the last
+};
+
+// Adds a sequence with n_prompt prompt tokens that computes positions pos0 .. pos0 + n_tokens - 1.
+void qr_work_add(struct qr_work *w, int32_t n_prompt, int32_t pos0, int32_t n_tokens);
+void qr_work_of(const struct qr_batch *b, struct qr_work *out);
+uint64_t qr_costs_ns(const struct qr_costs *c, const struct qr_work *w);
+
+// {"epoch": 1, "fixed_ns": ...}, all keys; reading takes whole numbers >= 0 and no epoch as epoch 1. *out is
+// written only on success; `where` stands before a message.
+void qr_costs_write(const struct qr_costs *c, struct qr_json_writer *w);
+enum qr_status qr_costs_read(qr_json *v, const char *where, struct qr_costs *out,
+                             struct qr_error *err) QR_MUST_CHECK;
+
+#endif
