@@ -119,8 +119,8 @@ static enum qr_status set_pool(const struct qr_conf *c, struct plan *p, struct q
     r->n_blocks = (uint32_t)n;
     r->block_bytes = (uint64_t)block;
     r->n_ram = (uint32_t)((double)c->swap_space / block);
-    // vAttention maps K and V of each layer apart: a page holds 2 MiB of one of them.
-    double row = qr_sim_kv_bytes(&p->model) / (2.0 * p->model.n_layers) * r->block_size;
+    // vAttention maps K and V of each layer, on each device, apart: a page holds 2 MiB of one of them.
+    double row = qr_sim_kv_bytes(&p->model) / (2.0 * p->model.n_layers * p->cost.roofline.n_devices) * r->block_size;
     r->page_blocks = row < VIRTUAL_PAGE_BYTES ? (uint32_t)(VIRTUAL_PAGE_BYTES / row) : 1;
     return QR_OK;
 }
