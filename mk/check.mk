@@ -39,7 +39,7 @@ sim-long: $(BUILD)/quire-test ## many random workloads over scheduler and engine
 
 # 4 GB of KV are tight enough that requests are preempted all the time; a leak would show at the end.
 sim-million: $(BUILD)/quire ## a million simulated requests, every invariant walked each thousandth step (about a minute)
-	@$(BUILD)/quire sim llama-3-8b --hardware h100 --workload '30/60*3,160/200*5,600/450*2' --request-rate 20 \
+	@$(BUILD)/quire sim llama-3-8b --hardware h100 --workload '30/60*3,160/200*5,600/450*2' --request-rate 16 \
 	    --num-prompts 1000000 --kv-cache-memory 2G --check 1000
 
 layers: ## the include law of src/LAYERS

@@ -97,6 +97,9 @@ static enum qr_status set_system(const struct qr_conf *c, struct plan *p, struct
     r->layout = p->system->layout;
     if (st == QR_OK && is_set(c, QR_OPT_kv_layout)) st = qr_kv_layout_parse(c->kv_layout, &r->layout, err);
     r->batching = p->system->batching;
+    // TGI 1 had none; where layouts share nothing there is none.
+    bool by_default = r->batching != QR_BATCHING_WORST_CASE;
+    r->prefix_caching = is_set(c, QR_OPT_enable_prefix_caching) ? c->enable_prefix_caching : by_default;
     r->block_size = (int32_t)block_size, r->max_num_seqs = (int32_t)n_seqs;
     r->max_num_batched_tokens = (int32_t)n_tokens, r->max_model_len = (int32_t)len;
     r->n_vocab = p->model.n_vocab;

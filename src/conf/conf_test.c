@@ -170,6 +170,27 @@ QR_TEST(conf_lists_behind_the_model)
     qr_conf_free(&c);
 }
 
+// --system is a message for one verb and a preset for another; a file's line goes to the verb's own.
+QR_TEST(conf_two_verbs_use_one_word)
+{
+    struct qr_conf c;
+    struct qr_error err;
+    char path[] = "/tmp/quire-conf-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, "system: ft\n", 11), 11);
+    close(fd);
+    char *words[] = {"sim", "m", "--config", path, NULL};
+    assert_int_equal(qr_conf_parse(QR_VERB_M, 4, words, &c, &err), QR_OK);
+    assert_string_equal(c.sim_system, "ft");
+    qr_conf_free(&c);
+    words[0] = "run";
+    assert_int_equal(qr_conf_parse(QR_VERB_R, 4, words, &c, &err), QR_OK);
+    assert_string_equal(c.system, "ft");
+    qr_conf_free(&c);
+    unlink(path);
+}
+
 QR_TEST(conf_near_misses)
 {
     static const struct {

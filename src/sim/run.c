@@ -261,7 +261,9 @@ static enum qr_status open_engine(struct sim *s, struct qr_error *err)
                                 .preempt_mode = c->preempt_mode,
                                 .layout = c->layout,
                                 .page_blocks = c->page_blocks,
-                                .batching = c->batching};
+                                .batching = c->batching,
+                                .prefix_caching = c->prefix_caching,
+                                .prefix_seed = c->seed};
     return qr_engine_new(&ec, s->exec, &s->engine, err);
 }
 

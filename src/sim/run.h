@@ -28,6 +28,7 @@ struct qr_sim_run_conf {
     enum qr_kv_layout_kind layout;
     uint32_t page_blocks;
     enum qr_batching batching;
+    bool prefix_caching;   // of the paged layout
     int32_t n_choices;     // of every request
     int32_t shared_tokens; // prefix of every prompt, as the workload counted it in
     uint64_t seed;

@@ -61,6 +61,16 @@ def test_a_tight_pool_preempts_by_swapping_and_by_recomputing():
     assert again["preemptions"] > 5 and again["recomputed_tokens"] > 0
 
 
+def test_shared_prefixes_are_found():
+    base = ["llama-13b", "--workload", "60/60", "--request-rate", 10, "--num-prompts", 200, "--shared-prefix", 340, "--json", "-"]
+    found = json.loads(sim(*base))
+    # 21 whole blocks of 16; the first request computes them, and those that come before it has done so.
+    assert 0.9 * 336 / 400 < found["hit_rate"] <= 340 / 400
+    for more in (["--no-enable-prefix-caching"], ["--system", "orca-oracle"], ["--system", "tgi1"]):
+        none = json.loads(sim(*base, *more))
+        assert none["hit_rate"] == 0 and none["ttft_s"]["mean"] > found["ttft_s"]["mean"]
+
+
 @pytest.mark.parametrize("args, says", [
     (["gpt-9"], 'no model "gpt-9"'),
     (["opt-66b"], "opt-66b does not fit: 1 x a100-40g"),
