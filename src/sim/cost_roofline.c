@@ -39,5 +39,5 @@ double qr_sim_roofline_s(const struct qr_sim_roofline *r, const struct qr_sim_lo
     if (r->n_devices > 1)
         reduce = 2.0 * m->n_layers *
                  (h->link_us * 1e-6 + rows * m->hidden * 2 * 2 * (n - 1) / n / (h->link_gbs * 1e9));
-    return layers + head + decode + prompt + reduce + (m->n_layers * h->layer_us + h->step_us) * 1e-6;
+    return layers + head + decode + prompt + reduce + (m->n_layers * h->layer_us + h->step_us + (double)l->n_samples * h->row_us) * 1e-6;
 }

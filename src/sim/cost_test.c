@@ -54,7 +54,7 @@ QR_TEST(sim_roofline_splits_over_devices_and_pays_the_links)
 {
     struct qr_sim_roofline r = tiny(2);
     struct qr_sim_load l = {.n_prompt_rows = 50, .prompt_context = 1275, .context = 50};
-    r.hardware.link_us = 3, r.hardware.layer_us = 5, r.hardware.step_us = 7;
+    r.hardware.link_us = 3, r.hardware.layer_us = 5, r.hardware.step_us = 7, r.hardware.row_us = 0;
     double work = 2.0 * LAYER * 2 * 50 + 4.0 * 4 * 16 * 2 * 1275;
     // Two all-reduces in each of two layers: of 50 x 64 values of 2 bytes a device sends once as many.
     double reduce = 4 * (3e-6 + 50.0 * 64 * 2 / 100e9);

@@ -13,8 +13,8 @@ static const struct qr_sim_model models[] = {
 #undef QR_SIM_MODEL
 };
 static const struct qr_sim_hardware machines[] = {
-#define QR_SIM_HARDWARE(name, gib, gbs, tflops, pcie, link, link_us, layer_us, step_us, compute, memory)              \
-    {name, gib, gbs, tflops, pcie, link, link_us, layer_us, step_us, compute, memory},
+#define QR_SIM_HARDWARE(name, gib, gbs, tflops, pcie, link, link_us, layer_us, step_us, row_us, compute, memory)      \
+    {name, gib, gbs, tflops, pcie, link, link_us, layer_us, step_us, row_us, compute, memory},
 #include "sim/hardware.def"
 #undef QR_SIM_HARDWARE
 };

@@ -34,7 +34,8 @@ double qr_sim_kv_bytes(const struct qr_sim_model *m);       // K and V of one to
 
 struct qr_sim_hardware {
     char name[32];
-    double memory_gib, memory_gbs, tflops, pcie_gbs, link_gbs, link_us, layer_us, step_us, eff_compute, eff_memory;
+    double memory_gib, memory_gbs, tflops, pcie_gbs, link_gbs, link_us, layer_us, step_us, row_us;
+    double eff_compute, eff_memory;
 };
 // QR_ENOTFOUND lists the names.
 enum qr_status qr_sim_hardware_find(const char *name, struct qr_sim_hardware *out,

@@ -1,0 +1,50 @@
+"""make paper: every figure and table of docs/paper from runs of the simulator. The same seed gives the same bytes."""
+import argparse
+import os
+import time
+
+import figures
+from sims import Sims
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+HEAD = """# The paper's figures, from the simulator
+
+`make paper` makes this page and its pictures anew, in minutes, byte for byte. Each run is `quire sim`: the scheduler and block
+bookkeeping that serve, under a virtual clock, at the cost of the paper's machines (src/sim/README.md), {requests:,} requests a run, or as
+many as arrive in five minutes where those are more.
+"Paper" is Kwon et al., SOSP 2023. Sustained rates are the highest at which the mean of end-to-end latency by answer length stays within
+0.5 s a token. What differs, and why, stands below each table; docs/PAPER.md says where each part of the paper lives in this code.
+"""
+
+
+def main():
+    a = argparse.ArgumentParser(description=__doc__)
+    a.add_argument("--quire", default=os.path.join(ROOT, "build", "quire"))
+    a.add_argument("--out", default=os.path.join(ROOT, "docs", "paper"))
+    a.add_argument("--requests", type=int, default=1000)
+    a.add_argument("--seed", type=int, default=1)
+    a.add_argument("--only", default="", help="a word of the figures' names")
+    a = a.parse_args()
+    os.makedirs(a.out, exist_ok=True)
+    sims, page = Sims(a.quire, a.requests, a.seed), [HEAD.format(requests=a.requests)]
+    for figure in figures.ALL:
+        if a.only not in figure.__name__:
+            continue
+        begun = time.time()
+        name, title, pictures, text = figure(sims)
+        page.append(f"## {title}\n")
+        for suffix, svg in pictures:
+            with open(os.path.join(a.out, f"{name}{suffix}.svg"), "w") as f:
+                f.write(svg)
+            page.append(f"![{title}]({name}{suffix}.svg)")
+        page += ["", *text, ""]
+        print(f"{name}: {len(pictures)} pictures in {time.time() - begun:.0f} s", flush=True)
+    if not a.only:
+        with open(os.path.join(a.out, "README.md"), "w") as f:
+            f.write("\n".join(page))
+    else:
+        print("\n".join(page[1:]))
+
+
+if __name__ == "__main__":
+    main()
