@@ -40,6 +40,7 @@ include mk/rust.mk
 include mk/fuzz.mk
 include mk/kern.mk
 include mk/check.mk
+include mk/paper.mk
 
 .DEFAULT_GOAL := help
 # Commands are shown by name; V=1 shows them whole.
