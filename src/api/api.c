@@ -193,6 +193,13 @@ static void describe(struct api *a, const struct qr_lib_info *info)
              (unsigned long long)info->n_blocks * (unsigned)info->block_size,
              (double)info->n_blocks * info->block_size / (info->max_model_len ? info->max_model_len : 1),
              (unsigned long long)info->kv_bytes);
+    static const struct {
+        const char *name;
+        enum qr_metric id;
+    } policies[] = {
+        {"fcfs", QR_METRIC_POLICY_FCFS}, {"priority", QR_METRIC_POLICY_PRIORITY}, {"fair", QR_METRIC_POLICY_FAIR}};
+    for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++)
+        qr_metric_set(a->metrics, policies[i].id, strcmp(policies[i].name, info->policy) == 0);
     struct qr_metrics_about about = {a->model_name, labels, a->conf.version, (uint64_t)info->max_model_len};
     if (qr_metrics_describe(a->metrics, &about) != QR_OK) QR_WARN("api", "the metrics' labels are too long");
     uint64_t h = qr_hash_bytes((uint64_t)info->max_model_len, info->served_name, strlen(info->served_name));

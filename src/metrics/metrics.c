@@ -206,6 +206,8 @@ void qr_metrics_take(struct qr_metrics *m, const struct qr_snapshot *s)
         {QR_METRIC_RUNNING, s->n_running},
         {QR_METRIC_WAITING, s->n_waiting},
         {QR_METRIC_WAITING_CAPACITY, s->n_waiting},
+        {QR_METRIC_STEP_BUDGET, s->step_budget_ns == UINT64_MAX ? 0 : (double)s->step_budget_ns * 1e-9},
+        {QR_METRIC_COSTS_EPOCH, (double)s->costs.epoch},
         {QR_METRIC_WAITING_TOKENS, (double)s->n_waiting_tokens},
         {QR_METRIC_WAITING_PREEMPTED, s->n_waiting_begun},
         {QR_METRIC_OLDEST_WAIT,

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/test.h"
 #include "sched/policy.h"
+#include "sched/sched.h"
 #include "sim/rig_internal.h"
 
 #define REQS_MAX 96
@@ -83,6 +84,10 @@ static struct rig_conf draw_conf(struct world *w)
                          .max_model_len = draw(w, 60, 400),
                          .outbox = 8192};
     c.policy = qr_policy_at((size_t)draw(w, 0, 2));
+    // Step budgets from nothing to plenty, with a guess of costs that is anything from far too low to far too high.
+    c.costs = (struct qr_costs){1, 1000000, (uint64_t)draw(w, 10000, 1000000), 200000, (uint64_t)draw(w, 2000, 200000),
+                                100, (uint64_t)draw(w, 0, 1000000)};
+    c.step_budget_ns = draw(w, 0, 2) == 0 ? QR_STEP_AUTO : draw(w, 0, 1) ? (uint64_t)draw(w, 1, 8000) * 1000 : 0;
     c.prefix_caching = draw(w, 0, 3) > 0;
     c.prefix_seed = w->seed;
     c.exact = draw(w, 0, 3) == 0;

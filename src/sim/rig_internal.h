@@ -31,6 +31,8 @@ struct rig_conf {
     int32_t max_queued_reqs;
     int64_t max_queued_tokens;
     uint64_t queue_timeout_ns;
+    struct qr_costs costs; // the engine's first guess
+    uint64_t step_budget_ns;
     bool wall; // the wall clock, for tests with threads: a virtual one belongs to one thread
 };
 

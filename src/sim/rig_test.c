@@ -123,6 +123,8 @@ void sim_rig_open(struct rig *r, const struct rig_conf *conf)
                                 .max_queued_reqs = conf->max_queued_reqs,
                                 .max_queued_tokens = conf->max_queued_tokens,
                                 .queue_timeout_ns = conf->queue_timeout_ns,
+                                .costs = conf->costs,
+                                .step_budget_ns = conf->step_budget_ns,
                                 .check_every_step = true};
     assert_int_equal(qr_engine_new(&ec, &r->spy.face, &r->engine, NULL), QR_OK);
 }

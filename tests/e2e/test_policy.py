@@ -83,6 +83,7 @@ def is_refused(r):
 
 def test_priority_orders_what_waits_and_takes_the_slot(start):
     s = start("--max-num-seqs", "1", "--scheduling-policy", "priority", "--check", "step")
+    assert s.metric("quire:scheduling_policy", 'policy="priority"') == 1 and s.metric("quire:scheduling_policy", 'policy="fcfs"') == 0
     hold = Holder(s, priority=-5)
     laters = [Later(s, p, body(priority=p)) for p in (3, 0, 7, -2)]
     laters.append(Later(s, -3, body(), headers={"X-Vllm-Priority": "-3"}))
