@@ -17,9 +17,9 @@
  * that place also while it runs. So each lane moves on, and in a lane each request once is the oldest.
  *
  * Sharing. A lane's `served` grows with the tokens computed for its requests: prompt tokens when one is
- * admitted, generated ones as they come; what is recomputed after a preemption is not charged. A lane in which
- * somebody waits again begins at the least of those in which somebody waits, so that nobody saves up. (This is
- * the virtual token counter of Sheng et al., OSDI 2024.) */
+ * admitted (but for those that the prefix cache has), generated ones as they come; what is recomputed after a
+ * preemption is not charged. A lane in which somebody waits again begins at the least of those in which
+ * somebody waits, so that nobody saves up. (This is the virtual token counter of Sheng et al., OSDI 2024.) */
 #ifndef QR_SCHED_QUEUE_H
 #define QR_SCHED_QUEUE_H
 
