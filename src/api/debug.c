@@ -42,6 +42,8 @@ static void put_totals(struct qr_json_writer *w, struct qr_lib *lib, const struc
     put(w, "steps", s->n_steps);
     put(w, "prompt_tokens", s->n_prompt_tokens);
     put(w, "generated_tokens", s->n_generated_tokens);
+    put(w, "prefix_query_tokens", s->n_cache_queries);
+    put(w, "prefix_hit_tokens", s->n_cache_hits);
     put(w, "requests", s->n_requests);
 }
 

@@ -120,7 +120,6 @@ static void start_over(struct qr_sched *s, struct qr_sched_req *r)
         if (r->seqs[i].slot >= 0) qr_kv_table_drop(s->tables, r->seqs[i].slot);
     sched_drop_saved(s, r);
     r->loading = false;
-    sched_begin_anew(r);
     r->forked = r->n_live == 1;
     sched_fork(s, r);
 }

@@ -22,13 +22,15 @@ static int32_t fitting(const struct qr_sched *s, const struct qr_seq *q, int32_t
 void sched_grant(struct qr_sched *s, struct qr_sched_req *r, struct qr_seq *q)
 {
     struct qr_grant *g = &s->grants[s->plan.n_grants++];
+    bool all_d;
+    q->n_granted = sched_one_class(s, r, q->n_computed, q->n_granted, &all_d);
     int32_t to = q->n_computed + q->n_granted, n_prompt = r->req->n_prompt;
     *g = (struct qr_grant){.r = r, .seq = q, .n_tokens = q->n_granted};
     g->n_copies = qr_kv_table_extend(s->tables, q->slot, q->n_computed, to, &g->copy);
     QR_ASSERT(g->n_copies >= 0);
     const struct qr_sampling *p = &r->req->sampling;
     bool score = p->n_prompt_logprobs >= 0;
-    if (s->conf.exact) g->flags |= QR_BATCH_EXACT;
+    if (all_d) g->flags |= QR_BATCH_EXACT;
     if (to == q->n_ids && p->max_tokens > 0) g->flags |= QR_BATCH_SAMPLE;
     // The last prompt position is followed by no prompt token, so it has no score.
     int32_t score_to = to < n_prompt - 1 ? to : n_prompt - 1;

@@ -1,9 +1,11 @@
 /* Prefix caching: a request begins with the blocks that others left, and leaves its own to be found.
  *
  * A sequence stands at a place of the index, behind its last full block that is registered there. A block is
- * registered when its last token has been computed; the partly filled one when its sequence leaves. Class D
- * are the rows of generated tokens; of a prompt, those that were taken over from another turn's answer, as the
- * request's bitmap says. */
+ * registered when its last token has been computed; the partly filled one when its sequence leaves.
+ *
+ * Class D are the rows of generated tokens; of a prompt, those that were taken over from another turn's answer.
+ * The request's bitmap remembers these, so that after a preemption they are found, or computed, as class D
+ * again, and the answer goes on with the bits that it began with. */
 #include <string.h>
 
 #include "base/assert.h"
@@ -70,16 +72,17 @@ void sched_find_full(const struct qr_sched *s)
     s->hit->n_part = 0;
 }
 
-// Notes which prompt tokens are class D, and counts those that the request itself would have computed as P.
+// Notes which prompt tokens are class D for good: those that another turn generated, where the request itself
+// would have computed P.
 static void note_classes(struct qr_sched *s, struct qr_sched_req *r, const struct sched_hit *h)
 {
     int32_t bs = s->conf.block_size, n_prompt = r->req->n_prompt;
-    sched_begin_anew(r);
+    if (r->n_preemptions > 0) return; // what it found is of the classes that were noted
     for (int32_t pos = 0; pos < h->n_tokens && pos < n_prompt && !s->conf.exact; pos++) {
         int32_t n;
         if (!(qr_kv_prefix_tokens(s->prefix, s->hit_ids[pos / bs], &n)[pos % bs] & QR_KV_CLASS_D)) continue;
         r->prompt_d[pos / 8] |= (uint8_t)(1 << pos % 8);
-        if (r->n_preemptions == 0) s->counts.n_cache_generated++;
+        s->counts.n_cache_generated++;
     }
 }
 
@@ -109,6 +112,17 @@ void sched_adopt(struct qr_sched *s, struct qr_sched_req *r)
     q->place = h->place;
     q->n_indexed = h->n_full;
     h->r = NULL;
+}
+
+int32_t sched_one_class(const struct qr_sched *s, const struct qr_sched_req *r, int32_t from, int32_t n,
+                        bool *all_d)
+{
+    *all_d = s->conf.exact;
+    if (*all_d || from >= r->req->n_prompt) return n;
+    int32_t k = 1;
+    *all_d = is_d(s, r, from);
+    while (k < n && from + k < r->req->n_prompt && is_d(s, r, from + k) == *all_d) k++;
+    return from + k == r->req->n_prompt ? n : k; // generated ones are class D by themselves
 }
 
 /* ==== A running request leaves. ==== */
@@ -173,11 +187,6 @@ void sched_follow(const struct qr_seq *from, struct qr_seq *to)
 {
     to->place = from->place;
     to->n_indexed = from->n_indexed;
-}
-
-void sched_begin_anew(struct qr_sched_req *r)
-{
-    memset(r->prompt_d, 0, ((size_t)r->req->n_prompt + 7) / 8);
 }
 
 void qr_sched_reset_prefix(struct qr_sched *s)

@@ -211,6 +211,33 @@ QR_TEST(sched_a_preempted_request_takes_no_answer_for_its_prompt_and_no_prompt_f
     close_rig(&r);
 }
 
+QR_TEST(sched_a_preempted_request_computes_again_in_the_classes_that_it_had)
+{
+    struct rig r = open_rig(32, false);
+    struct qr_sched_req *a = add(&r, &(struct ask){.n_prompt = 20, .max_tokens = 60});
+    for (int i = 0; i < 14; i++) step(&r); // draws 1000 .. 1013, of which 13 have K and V
+    end(&r, a);
+    int32_t ids[50];
+    for (int32_t i = 0; i < 50; i++) ids[i] = i < 20 ? i : i < 34 ? 1000 + i - 20 : 500 + i;
+    struct qr_sched_req *b = add(&r, &(struct ask){.n_prompt = 50, .max_tokens = 20, .ids = ids});
+    for (int i = 0; i < 3; i++) step(&r);
+    assert_int_equal(b->n_cached, 33);
+    assert_int_equal(b->seqs[0].n_computed, 52);
+    sched_preempt(r.s, b, b);
+    qr_sched_reset_prefix(r.s);
+    step(&r); // positions 20 to 32 came from an answer: they are computed as one
+    assert_string_equal(rows(&r), "0:0+20");
+    assert_int_equal(qr_batch_seqs(r.batch)[0].flags, 0);
+    step(&r);
+    assert_string_equal(rows(&r), "0:20+13");
+    assert_int_equal(qr_batch_seqs(r.batch)[0].flags, QR_BATCH_EXACT);
+    step(&r);
+    assert_string_equal(rows(&r), "0:33+20");
+    assert_int_equal(qr_batch_seqs(r.batch)[0].flags, QR_BATCH_SAMPLE);
+    assert_int_equal(counts(&r).n_cache_generated, 13);
+    close_rig(&r);
+}
+
 QR_TEST(sched_two_that_compute_the_same_at_once_do_not_disturb_each_other)
 {
     struct rig r = open_rig(8, false);

@@ -91,7 +91,7 @@ struct qr_sched_req {
     int32_t n_scored;                 // prompt positions whose score went out
     int32_t n_prompt_seen;            // prompt tokens that were ever computed or found
     int32_t n_cached;                 // prompt tokens that were found, never computed
-    uint8_t *prompt_d;                // (n_prompt bits) those that were taken over as class D
+    uint8_t *prompt_d;                // (n_prompt bits) those that are class D: another turn's answer, found
     bool forked;                      // every live sequence goes its own way
     // The queue's (sched/queue.h).
     uint64_t turn;          // of its first admission, from 1; 0: it never ran

@@ -172,8 +172,10 @@ void sched_index(struct qr_sched *s, struct qr_sched_req *r, struct qr_seq *q);
 void sched_cache_tail(struct qr_sched *s, struct qr_sched_req *r, struct qr_seq *q);
 // `to` goes on from blocks that `from` has.
 void sched_follow(const struct qr_seq *from, struct qr_seq *to);
-// Nothing of it is in blocks any more, though it keeps its slots.
-void sched_begin_anew(struct qr_sched_req *r);
+// How many of n tokens from a position on one row of a batch can stand for: up to where a prompt's recorded
+// class changes. *all_d: they are class D, whatever n_prompt says.
+int32_t sched_one_class(const struct qr_sched *s, const struct qr_sched_req *r, int32_t from, int32_t n,
+                        bool *all_d);
 void sched_check_prefix(const struct qr_sched *s);
 
 // ==== preempt.c ====

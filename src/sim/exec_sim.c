@@ -106,7 +106,7 @@ static size_t place(const struct exec_sim *e, const struct qr_batch *b, const st
 // Bit 0 of a history's hash is set; bit 1 says that the row was computed as class D.
 #define SHADOW_D ((uint64_t)2)
 
-static bool is_d(const struct qr_batch_seq *q, int32_t pos)
+static bool writes_d(const struct qr_batch_seq *q, int32_t pos)
 {
     return pos >= q->n_prompt || q->flags & QR_BATCH_EXACT;
 }
@@ -119,7 +119,7 @@ static void shadow_read(const struct exec_sim *e, const struct qr_batch *b, cons
     for (int32_t p = 0; p < q->pos0; p++) {
         uint64_t got = e->shadow[QR_TIER_POOL][place(e, b, q, p)];
         bool right = ((got ^ s->past[p]) & ~SHADOW_D) == 0;
-        if (right && (got & SHADOW_D || !is_d(q, p))) continue;
+        if (right && (got & SHADOW_D || p < q->n_prompt)) continue;
         fprintf(stderr, "sim: step %llu: slot %d reads position %d in block %u: %s\n",
                 (unsigned long long)b->step, q->slot, p,
                 qr_batch_table(b)[q->first_block + p / e->conf.block_size],
@@ -139,7 +139,7 @@ static void shadow_write(struct exec_sim *e, const struct qr_batch *b, const str
         uint64_t *last = &e->writers[at / (size_t)e->conf.block_size];
         QR_ASSERT(*last >> 16 != b->step || *last == writer); // two sequences write one block in one step
         *last = writer;
-        e->shadow[QR_TIER_POOL][at] = (s->past[p] & ~SHADOW_D) | (is_d(q, p) ? SHADOW_D : 0);
+        e->shadow[QR_TIER_POOL][at] = (s->past[p] & ~SHADOW_D) | (writes_d(q, p) ? SHADOW_D : 0);
     }
 }
 

@@ -130,7 +130,8 @@ def test_answers_are_cached_and_counted(start):
     assert s.metric("quire:prefix_cache_generated_hits_total") == 49
     assert s.metric("vllm:prefix_cache_hits_total") == 299
     assert s.metric("vllm:prefix_cache_queries_total") == 250 + len(prompt)
-    s.idle()
+    kv = s.idle()
+    assert kv["prefix_hit_tokens"] == 299 and kv["prefix_query_tokens"] == 250 + len(prompt)
 
 
 def test_exact_numerics_make_a_cached_answer_the_same_bits(start):
