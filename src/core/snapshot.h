@@ -44,6 +44,8 @@ struct qr_snapshot {
                                           // larger ones
     uint64_t n_step_seqs;                   // sum over steps: sequences in the batch
     struct qr_kv_slots kv_slots_sum;        // sums over steps
+    uint64_t n_entries_sum;                 // sum over steps: blocks that tables would hold if none were shared
+    uint64_t n_unshared_sum;                // and blocks in use (paged layout)
     uint64_t waste_slots, waste_of_slots; // sums over steps: allocated - filled, and allocated (DESIGN 3)
     uint64_t n_preemptions, n_preempted_tokens;
     uint64_t n_swaps;                                       // preemptions that swapped; the others recompute

@@ -231,8 +231,8 @@ static void count_held(const struct qr_sched *s, const struct qr_sched_req *r, c
     o->free += held.n_blocks * (uint64_t)bs; // held ones, for now
 }
 
-// Where every slot of the pool is.
-static struct qr_kv_slots count_slots(const struct qr_sched *s)
+// Where every slot of the pool is; and how many blocks tables would hold if they shared none.
+static struct qr_kv_slots count_slots(const struct qr_sched *s, uint64_t *n_entries)
 {
     struct qr_kv_slots o = {0};
     uint64_t bs = (uint64_t)s->conf.block_size, pool = qr_kv_pool_n_blocks(s->pool) * bs, held;
@@ -250,6 +250,7 @@ static struct qr_kv_slots count_slots(const struct qr_sched *s)
             count_held(s, r, q, h, refs, &o);
         }
     }
+    *n_entries = o.free / bs;
     held = shares ? (uint64_t)(qr_kv_pool_n_blocks(s->pool) - qr_kv_pool_n_free(s->pool)) * bs : o.free;
     o.free = pool - held;
     o.used = held - o.reserved - o.internal - o.external;
@@ -296,7 +297,10 @@ void qr_sched_computed(struct qr_sched *s)
     sched_settle(s);
     qr_queue_settle(&s->waiting);
     count_step(&s->counts, n_tokens);
-    struct qr_kv_slots slots = count_slots(s);
+    uint64_t n_entries;
+    struct qr_kv_slots slots = count_slots(s, &n_entries);
+    s->counts.n_entries += n_entries;
+    s->counts.n_unshared += qr_kv_pool_n_blocks(s->pool) - qr_kv_pool_n_free(s->pool);
     count_step_slots(&s->counts, &slots);
 }
 
@@ -386,12 +390,14 @@ void qr_sched_snapshot(const struct qr_sched *s, struct qr_snapshot *o)
     o->n_blocks_used = o->n_blocks - o->n_blocks_free;
     o->n_blocks_cached = qr_kv_pool_n_cached(s->pool);
     o->block_size = s->conf.block_size;
-    o->kv_slots = count_slots(s);
+    uint64_t n_entries;
+    o->kv_slots = count_slots(s, &n_entries);
     o->slots_filled = o->kv_slots.used;
     o->slots_allocated = o->kv_slots.used + o->kv_slots.reserved + o->kv_slots.internal;
     const struct sched_counts *c = &s->counts;
     o->n_steps = c->n_steps, o->n_step_tokens = c->n_step_tokens, o->n_step_seqs = c->n_step_seqs;
     o->kv_slots_sum = c->kv;
+    o->n_entries_sum = c->n_entries, o->n_unshared_sum = c->n_unshared;
     memcpy(o->n_steps_of, c->n_steps_of, sizeof o->n_steps_of);
     o->waste_slots = c->waste_slots, o->waste_of_slots = c->waste_of_slots;
     o->n_preemptions = c->n_preemptions, o->n_preempted_tokens = c->n_preempted_tokens;

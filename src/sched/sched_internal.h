@@ -53,6 +53,7 @@ struct sched_counts { // only grow
     uint64_t n_yields; // preemptions for a better class
     uint64_t n_steps, n_step_tokens, n_step_seqs, waste_slots, waste_of_slots;
     struct qr_kv_slots kv; // sums over steps
+    uint64_t n_entries, n_unshared; // the same: entries of tables, and different blocks in them
     uint64_t n_steps_of[QR_STEP_SIZES]; // by the step's tokens, as in the snapshot
     uint64_t n_cache_queries, n_cache_hits, n_cache_generated; // tokens, as in the snapshot
     uint64_t n_swaps, n_blocks_out[QR_TIERS], n_blocks_in[QR_TIERS];

@@ -103,6 +103,8 @@ static void sum_up(const struct qr_sim_result *r, struct qr_sim_summary *o)
     const struct qr_kv_slots *k = &e->kv_slots_sum;
     double held = (double)(k->used + k->reserved + k->internal + k->external), all = held + (double)k->free;
     if (all > 0) o->kv_fill = (double)k->used / all;
+    if (e->n_entries_sum > e->n_unshared_sum && r->shares)
+        o->kv_shared = 1 - (double)e->n_unshared_sum / (double)e->n_entries_sum;
     if (held <= 0) return;
     o->kv_used = (double)k->used / held, o->kv_reserved = (double)k->reserved / held;
     o->kv_internal = (double)k->internal / held, o->kv_external = (double)k->external / held;
@@ -140,8 +142,8 @@ void qr_sim_print(const struct qr_sim_summary *s, FILE *f)
     fprintf(f, "batch       %.2f sequences and %.1f tokens a step, %" PRIu64 " steps of %.2f ms\n", s->batch_mean,
             s->step_tokens_mean, s->n_steps, s->n_steps ? (double)s->step_ns * 1e-6 / (double)s->n_steps : 0.0);
     fprintf(f, "KV memory   %.1f %% token states, %.1f %% reserved, %.1f %% internal, %.1f %% external fragmentation; "
-               "%.1f %% of the pool filled\n",
-            100 * s->kv_used, 100 * s->kv_reserved, 100 * s->kv_internal, 100 * s->kv_external, 100 * s->kv_fill);
+               "%.1f %% of the pool filled, %.1f %% saved by sharing\n",
+            100 * s->kv_used, 100 * s->kv_reserved, 100 * s->kv_internal, 100 * s->kv_external, 100 * s->kv_fill, 100 * s->kv_shared);
     fprintf(f, "cache       %.1f %% of prompt tokens found (%" PRIu64 " of %" PRIu64 ")\n", 100 * s->hit_rate,
             s->n_cached_tokens, s->n_prompt_tokens);
     fprintf(f, "preempted   %" PRIu64 " times, %" PRIu64 " requests; %" PRIu64 " tokens computed again\n", s->n_preemptions,
@@ -184,7 +186,7 @@ void qr_sim_json(const struct qr_sim_summary *s, struct qr_json_writer *w)
                    {"normalized_latency_s", s->normalized_latency_s}, {"batch_mean", s->batch_mean},
                    {"step_tokens_mean", s->step_tokens_mean}, {"step_s_sum", (double)s->step_ns * 1e-9},
                    {"kv_used", s->kv_used}, {"kv_reserved", s->kv_reserved}, {"kv_internal", s->kv_internal},
-                   {"kv_external", s->kv_external}, {"kv_fill", s->kv_fill}, {"hit_rate", s->hit_rate}};
+                   {"kv_external", s->kv_external}, {"kv_fill", s->kv_fill}, {"kv_shared", s->kv_shared}, {"hit_rate", s->hit_rate}};
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
         qr_jw_key(w, counts[i].key), qr_jw_int(w, (int64_t)counts[i].v);
     for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++)

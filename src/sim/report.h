@@ -25,6 +25,7 @@ struct qr_sim_summary {
     double step_tokens_mean;
     uint64_t n_steps, step_ns;
     double kv_used, kv_reserved, kv_internal, kv_external; // shares of the pool but its free slots, over steps
+    double kv_shared;                // blocks that sharing saved, of those that there would be without it
     double kv_fill;                  // share of the pool that holds tokens, over steps
     uint64_t n_preemptions, n_recomputed_tokens, n_prompt_tokens, n_cached_tokens, n_output_tokens;
     double hit_rate;                 // prompt tokens that were not computed

@@ -318,6 +318,7 @@ enum qr_status qr_sim_run(const struct qr_sim_run_conf *conf, struct qr_sim_resu
     }
     if (st == QR_OK) {
         out->end_ns = s.clock.ns;
+        out->shares = conf->layout == QR_KV_PAGED;
         qr_engine_snapshot(s.engine, &out->end);
         // Whatever happened: nothing runs, nothing waits, every block came back.
         QR_ASSERT(out->end.n_running == 0 && out->end.n_waiting == 0 && out->end.n_blocks_used == 0);

@@ -56,6 +56,7 @@ struct qr_sim_result {
     uint64_t begin_ns, end_ns;
     uint64_t itl[QR_SIM_ITL_BUCKETS];
     struct qr_snapshot end;
+    bool shares; // the layout lets sequences share blocks
 };
 
 enum qr_status qr_sim_run(const struct qr_sim_run_conf *conf, struct qr_sim_result *out,
