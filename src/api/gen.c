@@ -149,6 +149,7 @@ static struct qr_gen engine_request(struct call *c, struct api_seq *s, uint64_t 
     struct qr_gen r = {.req = {.prompt = s->prompt,
                                .n_prompt = (int32_t)s->n_prompt,
                                .n_choices = g->n_choices,
+                               .beam = p->beam,
                                .sampling = p->sampling},
                        .stops = p->stops,
                        .n_stops = p->n_stops,

@@ -57,6 +57,9 @@ static const struct field fields[] = {
     INT("max_tokens", BOTH, max_tokens, 0, INT64_HI),
     INT("max_completion_tokens", CHAT, max_completion_tokens, 0, INT64_HI),
     INT("min_tokens", BOTH, min_tokens, 0, INT64_HI),
+    BOOL("use_beam_search", BOTH, use_beam_search),
+    REAL("length_penalty", BOTH, length_penalty, -100, 100),
+    FN("early_stopping", BOTH, field_early_stopping),
     REAL("temperature", BOTH, temperature, 0, 2),
     OPEN("top_p", BOTH, top_p, 0, 1),
     INT("top_k", BOTH, top_k, -1, INT64_HI),
@@ -96,8 +99,6 @@ static const struct field fields[] = {
     // Known, and not supported (yet): passes only where it changes nothing.
     NEUTRAL("suffix", BOTH, 0),
     NEUTRAL("prompt_embeds", BOTH, 0),
-    NEUTRAL("use_beam_search", BOTH, N_FALSE),
-    NEUTRAL("length_penalty", BOTH, N_1),
     NEUTRAL("stream_interval", BOTH, N_1),
     NEUTRAL("spaces_between_special_tokens", BOTH, N_TRUE),
     NEUTRAL("logprob_token_ids", BOTH, N_EMPTY),
@@ -294,8 +295,6 @@ enum qr_status api_priority_check(int64_t priority, const struct api_limits *lim
 
 static enum qr_status check(struct api_params *p, const struct api_limits *lim, struct qr_error *err)
 {
-    if (p->n > 1 && p->temperature < 1e-5)
-        return qr_fail_param(err, QR_EINVAL, "n", "`n` must be 1 when using greedy sampling.");
     if (p->best_of != -1 && p->best_of != p->n)
         return qr_fail_param(err, QR_ENOTSUP, "best_of", "`best_of` must be absent or equal to `n`: every answer is returned.");
     if ((p->include_usage || p->continuous_usage) && !p->stream)
@@ -310,7 +309,7 @@ static enum qr_status check(struct api_params *p, const struct api_limits *lim, 
     if (rc == QR_OK) rc = check_tokens(p, err);
     if (rc == QR_OK) rc = check_logprobs(p, lim, err);
     if (rc == QR_OK) set_sampling(p);
-    return rc;
+    return rc == QR_OK ? beam_check(p, err) : rc;
 }
 
 static void set_defaults(struct api_params *p, bool chat, const struct api_limits *lim)
@@ -322,6 +321,7 @@ static void set_defaults(struct api_params *p, bool chat, const struct api_limit
                              .truncate = -2,
                              .seed = -1,
                              .n = 1,
+                             .length_penalty = 1,
                              .best_of = -1,
                              .max_tokens = -1,
                              .max_completion_tokens = -1,

@@ -26,6 +26,7 @@
 #define API_MAX_BAD_WORDS 128
 #define API_MAX_FIELDS 256   // of a request's top level
 #define API_MAX_PROMPTS 1024 // in one completions request
+#define API_MAX_CHOICES 4096 // answers to all prompts of one request
 // Log-probabilities that one request of several prompts may gather: about 27 bytes each in the answer, 90 on
 // the way.
 #define API_MAX_ENTRIES (4 << 20)
@@ -54,6 +55,7 @@ struct api_params {
     // How tokens are chosen: eos and bad words are filled in later; arrays belong to this record.
     struct qr_sampling sampling; // max_tokens -1: as many as fit
     int64_t seed;                // -1: draw one
+    struct qr_beam beam;         // width 0: none; else n
     int64_t priority;            // lower goes first
     double timeout;              // seconds until it must have begun; 0: none
     struct qr_text_span stops[API_MAX_STOPS];
@@ -62,7 +64,8 @@ struct api_params {
     size_t n_bad_words;
     // Raw numbers of the table, before they become `sampling`.
     int64_t n, best_of, max_tokens, max_completion_tokens, min_tokens, top_k, logprobs, top_logprobs, prompt_logprobs;
-    double temperature, top_p, min_p, presence, frequency, repetition;
+    bool use_beam_search;
+    double length_penalty, temperature, top_p, min_p, presence, frequency, repetition;
     bool want_logprobs;                  // chat's
     char ignored[API_MAX_IGNORED_BYTES]; // "a, b": names that are safe in a header
 };

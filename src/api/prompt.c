@@ -134,6 +134,9 @@ static enum qr_status make_seqs(struct call *c, size_t n_prompts, struct qr_erro
     struct api_gen *g = atomic_load(&c->gen);
     g->n_choices = (int32_t)g->params.n;
     size_t n = n_prompts * (size_t)g->n_choices;
+    if (n > API_MAX_CHOICES)
+        return qr_fail_param(err, QR_EINVAL, "n", "%zu prompts with `n` %d are %zu answers; at most %d are allowed.",
+                             n_prompts, g->n_choices, n, API_MAX_CHOICES);
     g->seqs = qr_calloc(QR_MEM_REQ, n, sizeof *g->seqs);
     if (!g->seqs) return qr_fail(err, QR_ENOMEM, "Out of memory.");
     for (size_t i = 0; i < n; i++) {

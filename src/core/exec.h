@@ -36,10 +36,10 @@ struct qr_top {
 struct qr_out_row {
     int32_t i_seq;     // in the batch
     int32_t pos;       // of the row that was computed; the token stands at pos + 1
-    int32_t token;     // chosen (sample) or given (score)
+    int32_t token;     // chosen (sample) or given (score); -1 where candidates were asked for
     float logprob;     // of it, in the raw distribution
     int32_t rank;      // 1 = the most likely; 0 when no logprobs were asked for
-    int32_t n_top;     // largest first
+    int32_t n_top;     // largest first; at most QR_LOGPROBS_MAX, or n_candidates
     int32_t first_top; // into tops[]
     int32_t is_score;  // 1: a prompt position (QR_BATCH_SCORE); 0: the sampled token
 };
@@ -63,6 +63,10 @@ struct qr_exec_ops {
     enum qr_status (*seq_open)(struct qr_exec *x, int32_t slot, const struct qr_sampling *sampling,
                                int32_t choice, const int32_t *ids, int32_t n_prompt, int32_t n_ids);
     void (*seq_close)(struct qr_exec *x, int32_t slot);
+    // Where sampling.n_candidates > 0 the caller chooses tokens. Both slots are open for sequences of one request:
+    // `to` has the tokens of `from` now. Then each gets its next token. Neither takes memory.
+    void (*seq_fork)(struct qr_exec *x, int32_t from, int32_t to);
+    void (*seq_append)(struct qr_exec *x, int32_t slot, int32_t token);
     // Starts a step. The batch stays untouched until wait. One ticket at a time for now.
     enum qr_status (*submit)(struct qr_exec *x, const struct qr_batch *batch, qr_ticket *out);
     enum qr_status (*wait)(struct qr_exec *x, qr_ticket t, struct qr_exec_result *out);

@@ -35,6 +35,7 @@ struct qr_sampling {
     int32_t max_tokens;        // >= 1, or 0 to score the prompt only
     int32_t min_tokens;        // EOS and stop ids are masked before
     bool ignore_eos;
+    int32_t n_candidates;      // 0: a token is drawn; n: none is, and the n likeliest are reported (beam search)
     int32_t n_logprobs;        // -1: none; n: the chosen token's and the n largest
     int32_t n_prompt_logprobs; // -1: none
     size_t n_eos;              // the model's end tokens
@@ -50,11 +51,28 @@ struct qr_sampling {
     const int32_t *bad_lens; // n_bad lengths, each >= 1
 };
 
-// Beam search as vLLM and transformers define it; sampling.max_tokens and the stop ids apply to every beam.
+#define QR_BEAM_ENDS_MAX 64 // end tokens, the model's and the request's, that a beam search may have
+#define QR_CANDIDATES_MAX (2 * QR_CHOICES_MAX + QR_BEAM_ENDS_MAX)
+
+// Whose beam search it is. They differ in what ends up among the finished ones, and in the length that a score
+// is divided by.
+enum qr_beam_rules {
+    QR_BEAM_VLLM, // every end token among a beam's 2 * width likeliest finishes it; length: prompt and answer
+                  // without the end token
+    QR_BEAM_TRANSFORMERS, // only one among the width best of a step does; length: the answer with the end token
+};
+enum qr_beam_early {
+    QR_BEAM_NEVER,     // ends when no beam can become better than the finished ones, or at max_tokens
+    QR_BEAM_HEURISTIC, // the same, judged by the present length (transformers' early_stopping = False)
+    QR_BEAM_FULL,      // ends as soon as `width` beams are finished
+};
+
+// Beam search; sampling.max_tokens and the end tokens apply to every beam.
 struct qr_beam {
-    int32_t width;        // beams kept, 1 .. QR_CHOICES_MAX; 0: no beam search
+    int32_t width;        // beams kept, 1 .. QR_CHOICES_MAX, and n_choices; 0: no beam search
     float length_penalty; // a finished beam scores sum(logprob) / length^length_penalty
-    bool early_stopping;  // ends as soon as `width` beams are finished
+    enum qr_beam_early early_stopping;
+    enum qr_beam_rules rules;
 };
 
 struct qr_req {

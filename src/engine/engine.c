@@ -82,7 +82,13 @@ static void free_request(struct qr_engine *e, struct engine_req *er)
 {
     for (int32_t i = 0; i < er->r->req->n_choices; i++)
         if (er->r->seqs[i].open) e->exec->ops->seq_close(e->exec, er->r->seqs[i].slot);
-    qr_sched_req_free(&er->r);
+    engine_req_free(er);
+}
+
+void engine_req_free(struct engine_req *er)
+{
+    if (er->r) qr_sched_req_free(&er->r);
+    engine_beam_free(&er->beam);
     qr_free(er);
 }
 
@@ -163,6 +169,10 @@ void engine_forget(struct qr_engine *e, struct engine_req *er)
 static enum qr_status check_request(struct qr_engine *e, const struct qr_req *req, struct qr_error *err)
 {
     enum qr_status st = qr_sched_req_fits(&e->sched_conf, req, err);
+    if (st == QR_OK && req->beam.width > 0) {
+        enum qr_status ok = engine_beam_check(e, req, err);
+        if (ok != QR_OK) return ok;
+    }
     if (st == QR_OK) {
         for (int32_t i = 0; i < req->n_prompt; i++)
             if (req->prompt[i] < 0 || req->prompt[i] >= e->info.n_vocab)
@@ -208,13 +218,14 @@ enum qr_status qr_engine_submit(struct qr_engine *e, const struct qr_req *req, q
     size_t n = (size_t)req->n_choices;
     struct engine_req *er = qr_calloc(QR_MEM_REQ, 1, sizeof *er + n * sizeof er->keep_to[0]);
     if (!er || qr_sched_req_new(req, atomic_fetch_add(&e->last_id, 1) + 1, &er->r) != QR_OK ||
-        qr_sched_req_reserve(er->r, &e->sched_conf) != QR_OK) {
-        if (er) qr_sched_req_free(&er->r);
-        qr_free(er);
+        qr_sched_req_reserve(er->r, &e->sched_conf) != QR_OK ||
+        (req->beam.width > 0 && engine_beam_new(req, &er->beam) != QR_OK)) {
+        if (er) engine_req_free(er);
         return qr_fail(err, QR_ENOMEM, "no memory for a request of %d + %d tokens", req->n_prompt,
                        req->sampling.max_tokens);
     }
     er->r->user = er;
+    er->r->req->sampling.n_candidates = engine_beam_candidates(req);
     memset(er->keep_to, 0xFF, n * sizeof er->keep_to[0]); // -1
     if (er->r->arrival_ns == 0) er->r->arrival_ns = e->conf.clock->now_ns(e->conf.clock);
     uint64_t timeout_ns = e->conf.queue_timeout_ns, *deadline_ns = &er->r->req->deadline_ns;
@@ -228,18 +239,18 @@ enum qr_status qr_engine_submit(struct qr_engine *e, const struct qr_req *req, q
         return QR_OK;
     }
     *id = before;
-    qr_sched_req_free(&er->r);
-    qr_free(er);
+    engine_req_free(er);
     return st;
 }
 
 void qr_engine_cancel(struct qr_engine *e, qr_req_id id, int32_t choice, int32_t at_token, bool quiet)
 {
-    uint64_t bits = choice < 0 ? UINT64_MAX : (uint64_t)1 << (choice & 63);
     pthread_mutex_lock(&e->table_lock);
     struct engine_req *er = *bucket_of(e, id);
     while (er && er->r->id != id) er = er->chain;
     if (er) {
+        if (er->beam) choice = -1; // its choices are one search
+        uint64_t bits = choice < 0 ? UINT64_MAX : (uint64_t)1 << (choice & 63);
         er->cancel |= bits;
         if (choice >= 0 && choice < er->r->req->n_choices) er->keep_to[choice] = at_token;
         if (quiet) er->quiet |= bits;

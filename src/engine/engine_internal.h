@@ -24,6 +24,7 @@ struct engine_req {
     uint64_t early;                 // engine thread: cancelled before it was drained
     int64_t n_queued_tokens;        // table_lock: counted in the queue; 0: begun, or never counted
     enum qr_status status;          // engine thread: of an error, QR_OK: QR_EIO
+    struct engine_beam *beam;       // engine thread; NULL: no beam search
     uint64_t silent;                // engine thread: choices of which nothing more is published
     int32_t keep_to[]; // table_lock: (n_choices) position of the last token that counts; -1: all do
 };
@@ -153,6 +154,22 @@ void engine_queue_publish(struct qr_engine *e, const struct qr_snapshot *s, uint
 // How long what waits now will take, in seconds. Under snapshot_lock.
 int32_t engine_queue_wait_s(const struct qr_engine *e, int32_t n_waiting, uint64_t now_ns);
 
+// ==== beam.c ====
+
+// Whether a beam search can be carried out here; QR_EINVAL names the field.
+enum qr_status engine_beam_check(const struct qr_engine *e, const struct qr_req *req,
+                                 struct qr_error *err) QR_MUST_CHECK;
+// How many candidates a row reports.
+int32_t engine_beam_candidates(const struct qr_req *req);
+// All memory that the search will need.
+enum qr_status engine_beam_new(const struct qr_req *req, struct engine_beam **out) QR_MUST_CHECK;
+void engine_beam_free(struct engine_beam **b);
+// A row of this choice is in the batch that ran: what is known of it is replaced.
+void engine_beam_expect(struct engine_beam *b, int32_t choice);
+// A row's candidates. With the last beam's, all of them take a step: the request may be gone afterwards.
+void engine_beam_take(struct qr_engine *e, struct engine_req *er, const struct qr_seq *q, const struct qr_out_row *row,
+                      const struct qr_top *tops);
+
 // ==== rest.c ====
 
 // Nothing to do: gives memory back once it is time.
@@ -160,6 +177,7 @@ void engine_rest(struct qr_engine *e);
 // How long to sleep until the next look, in ms; -1: until somebody wakes us.
 int engine_rest_ms(const struct qr_engine *e);
 
+void engine_req_free(struct engine_req *er);
 // Takes a request out of the table; nobody can cancel it any more.
 void engine_forget(struct qr_engine *e, struct engine_req *er);
 // Ends one sequence in any state: closes its slot, publishes FINISH unless it is silent, frees the request

@@ -72,8 +72,7 @@ bool engine_finish(struct qr_engine *e, struct engine_req *er, int32_t choice, e
     }
     if (r->n_live > 0) return true;
     engine_forget(e, er);
-    qr_sched_req_free(&er->r);
-    qr_free(er);
+    engine_req_free(er);
     return false;
 }
 

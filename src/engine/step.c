@@ -111,6 +111,10 @@ static void take_token(struct qr_engine *e, const struct qr_grant *g, const stru
 {
     const struct qr_sampling *s = &g->r->req->sampling;
     struct engine_req *er = g->r->user;
+    if (er->beam) {
+        engine_beam_take(e, er, g->seq, row, tops + row->first_top);
+        return;
+    }
     qr_sched_append(g->r, g->seq, row->token);
     e->counts.n_generated_tokens++;
     engine_publish_row(e, er, g->seq, row, tops);
@@ -133,11 +137,16 @@ static void take_score(struct qr_engine *e, const struct qr_grant *g, const stru
 
 // Hands out the results. Nothing of a request is touched after its last sequence ended: rows come in the
 // order of grants, scores before the sample, and a sequence has one grant; a scoring request ends after its
-// rows.
+// rows. Beams step when the last of their rows is in, so a search, too, ends after its rows.
 static void publish(struct qr_engine *e, const struct qr_plan *plan, int32_t n_grants,
                     const struct qr_exec_result *res)
 {
     int32_t i_row = 0;
+    for (int32_t i = 0; i < n_grants; i++) {
+        struct engine_req *er = plan->grants[i].r->user;
+        if (er->beam && plan->grants[i].flags & QR_BATCH_SAMPLE)
+            engine_beam_expect(er->beam, plan->grants[i].seq->choice);
+    }
     for (int32_t i = 0; i < n_grants; i++) {
         const struct qr_grant *g = &plan->grants[i];
         bool scores_only = g->r->req->sampling.max_tokens == 0 && g->seq->n_computed == g->r->req->n_prompt;

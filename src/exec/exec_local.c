@@ -26,7 +26,7 @@ struct exec_local {
     struct qr_out_row *rows;       // (n_tokens_max): a token of the batch gives at most one
     struct qr_logit_row *wanted;   // (n_tokens_max) where each row's logits come from
     struct qr_sampler **row_owner; // (n_tokens_max)
-    struct qr_top *tops;           // (n_tokens_max, QR_LOGPROBS_MAX)
+    struct qr_top *tops; // (n_tokens_max, QR_LOGPROBS_MAX), then (n_slots, QR_CANDIDATES_MAX)
     // of the step that runs
     const struct qr_batch *batch;
     float *logits;
@@ -60,6 +60,18 @@ static void local_seq_close(struct qr_exec *x, int32_t slot)
     struct exec_local *l = local_of(x);
     QR_ASSERT(slot >= 0 && slot < l->conf.n_slots);
     qr_sampler_free(&l->samplers[slot]);
+}
+
+// The caller of a sampler that chooses nothing chooses itself, and such a sampler remembers nothing.
+static void local_seq_fork(struct qr_exec *x, int32_t from, int32_t to)
+{
+    struct exec_local *l = local_of(x);
+    QR_ASSERT(from != to && l->samplers[from] && l->samplers[to]);
+}
+
+static void local_seq_append(struct qr_exec *x, int32_t slot, int32_t token)
+{
+    QR_ASSERT(local_of(x)->samplers[slot] && token >= 0 && token < local_of(x)->info.n_vocab);
 }
 
 static void copy_task(void *arg, int i, int worker)
@@ -97,6 +109,8 @@ static void want_row(struct exec_local *l, int32_t i_seq, int32_t i, const struc
     l->row_owner[r] = l->samplers[s->slot];
     l->rows[r] = (struct qr_out_row){
         .i_seq = i_seq, .pos = s->pos0 + i, .is_score = score, .first_top = r * QR_LOGPROBS_MAX};
+    if (!score && qr_sampler_n_candidates(l->row_owner[r]) > 0)
+        l->rows[r].first_top = l->conf.n_tokens_max * QR_LOGPROBS_MAX + i_seq * QR_CANDIDATES_MAX;
 }
 
 static void list_rows(struct exec_local *l, const struct qr_batch *b)
@@ -206,6 +220,8 @@ static const struct qr_exec_ops local_ops = {
     .info = local_info,
     .seq_open = local_seq_open,
     .seq_close = local_seq_close,
+    .seq_fork = local_seq_fork,
+    .seq_append = local_seq_append,
     .submit = local_submit,
     .wait = local_wait,
     .io_submit = local_io_submit,
@@ -235,7 +251,8 @@ static enum qr_status allocate(struct exec_local *l, size_t block_bytes)
     l->rows = qr_calloc(QR_MEM_EXEC, n, sizeof *l->rows);
     l->wanted = qr_calloc(QR_MEM_EXEC, n, sizeof *l->wanted);
     l->row_owner = qr_calloc(QR_MEM_EXEC, n, sizeof *l->row_owner);
-    l->tops = qr_malloc(QR_MEM_EXEC, n * QR_LOGPROBS_MAX * sizeof *l->tops);
+    size_t n_tops = n * QR_LOGPROBS_MAX + (size_t)conf->n_slots * QR_CANDIDATES_MAX;
+    l->tops = qr_malloc(QR_MEM_EXEC, n_tops * sizeof *l->tops);
     if (!l->samplers || !l->work || !l->rows || !l->wanted || !l->row_owner || !l->tops) return QR_ENOMEM;
     enum qr_status st = kvmem_init(&l->kv, conf->n_blocks, block_bytes);
     return st != QR_OK ? st : qr_forward_new(conf->model, conf->workers, &fc, &l->forward);

@@ -96,6 +96,11 @@ int32_t qr_sampler_n_prompt_logprobs(const struct qr_sampler *s)
     return s->sampling->n_prompt_logprobs;
 }
 
+int32_t qr_sampler_n_candidates(const struct qr_sampler *s)
+{
+    return s->sampling->n_candidates;
+}
+
 // ==== Reports of the raw distribution ====
 
 // Places from 1 of a token when the row is sorted, largest first, equal values by id.
@@ -113,7 +118,7 @@ static double report_top(const float *raw, int32_t n, int32_t n_top, struct samp
                          struct qr_out_row *row, struct qr_top *top)
 {
     double norm = sample_log_sum_exp(raw, n, raw[qr_kern()->argmax(raw, n)]);
-    row->n_top = sample_top(raw, n, n_top < QR_LOGPROBS_MAX ? n_top : QR_LOGPROBS_MAX, w, top);
+    row->n_top = sample_top(raw, n, n_top, w, top);
     for (int32_t i = 0; i < row->n_top; i++) top[i].logprob = (float)((double)top[i].logprob - norm);
     return norm;
 }
@@ -122,7 +127,7 @@ void qr_sample_score(const float *logits, int32_t n_vocab, int32_t token, int32_
                      struct qr_out_row *row, struct qr_top *top)
 {
     struct sample_work w = sample_work_at(work, n_vocab);
-    double norm = report_top(logits, n_vocab, n_top, &w, row, top);
+    double norm = report_top(logits, n_vocab, n_top < QR_LOGPROBS_MAX ? n_top : QR_LOGPROBS_MAX, &w, row, top);
     row->token = token;
     row->logprob = (float)((double)logits[token] - norm);
     row->rank = rank_of(logits, n_vocab, token);
@@ -308,8 +313,13 @@ void qr_sampler_next(struct qr_sampler *s, int32_t pos, float *logits, void *wor
     double norm = 0;
     row->n_top = row->rank = 0;
     row->logprob = 0;
+    if (p->n_candidates > 0) {
+        report_top(logits, n, p->n_candidates < QR_CANDIDATES_MAX ? p->n_candidates : QR_CANDIDATES_MAX, &w, row, top);
+        row->token = -1;
+        return;
+    }
     if (report) {
-        norm = report_top(logits, n, p->n_logprobs, &w, row, top);
+        norm = report_top(logits, n, p->n_logprobs < QR_LOGPROBS_MAX ? p->n_logprobs : QR_LOGPROBS_MAX, &w, row, top);
         if (change || !greedy) raw = memcpy(w.raw, logits, (size_t)n * sizeof *logits);
     }
     if (change) change_row(s, n_generated, logits, &w);

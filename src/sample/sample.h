@@ -26,7 +26,9 @@ enum qr_status qr_sampler_new(const struct qr_sampling *sampling, int32_t choice
                               struct qr_sampler **out) QR_MUST_CHECK;
 void qr_sampler_free(struct qr_sampler **s);
 
-// Chooses the token at position pos (>= n_prompt) and counts it. logits has n_vocab floats and is
+// Chooses the token at position pos (>= n_prompt) and counts it; with n_candidates it chooses none (-1), and top
+// (that many) gets the likeliest of the raw distribution, largest first, equal ones by id.
+// Otherwise: logits has n_vocab floats and is
 // overwritten. work is the caller's scratch of qr_sample_work_bytes(n_vocab). row gets token, logprob, rank;
 // top (QR_LOGPROBS_MAX) the n_top largest. logprob and rank are computed only if the request asks for
 // logprobs.
@@ -39,5 +41,6 @@ size_t qr_sample_work_bytes(int32_t n_vocab);
 // The prompt's id at position p, for scoring; -1 past the prompt.
 int32_t qr_sampler_prompt_id(const struct qr_sampler *s, int32_t p);
 int32_t qr_sampler_n_prompt_logprobs(const struct qr_sampler *s);
+int32_t qr_sampler_n_candidates(const struct qr_sampler *s);
 
 #endif

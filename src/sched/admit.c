@@ -15,7 +15,8 @@ static uint32_t outstanding(const struct qr_sched *s)
         }
         for (int32_t j = 0; j < r->req->n_choices; j++) {
             const struct qr_seq *q = &r->seqs[j];
-            if (!q->done) n += qr_kv_table_need(s->tables, q->slot, q->n_computed, q->n_ids);
+            if (!q->done && q->n_computed < q->n_ids) // a beam may wait for the others
+                n += qr_kv_table_need(s->tables, q->slot, q->n_computed, q->n_ids);
         }
     }
     return n;
@@ -64,7 +65,7 @@ int32_t sched_first_part(const struct qr_sched *s, struct qr_sched_req *r)
 {
     const struct qr_seq *lead = qr_sched_req_leader(r);
     bool apart = r->n_live == 1 || r->forked || s->conf.layout != QR_KV_PAGED;
-    int32_t to = apart ? lead->n_ids : r->req->n_prompt - 1;
+    int32_t to = apart ? lead->n_ids : qr_sched_req_shared(r);
     return to - lead->n_computed; // what was swapped out need not be computed
 }
 

@@ -55,6 +55,9 @@ enum qr_status qr_sched_req_fits(const struct qr_sched_conf *conf, const struct 
     if (n > conf->max_num_seqs)
         return qr_fail_param(err, QR_ETOOBIG, "n", "%d choices run at once; max_num_seqs is %d", n,
                              conf->max_num_seqs);
+    if (conf->layout != QR_KV_PAGED && req->beam.width > 1)
+        return qr_fail_param(err, QR_ENOTSUP, "use_beam_search",
+                             "beam search shares blocks, which only the paged KV layout can");
     if (conf->layout != QR_KV_PAGED) return fits_layout(conf, req, err);
     int64_t n_blocks = blocks_of_choices(n, n_prompt, (int32_t)n_tokens, conf->block_size);
     if (n_blocks <= conf->n_blocks) return QR_OK;
@@ -127,7 +130,14 @@ int32_t qr_seq_wanted(const struct qr_sched_req *r, const struct qr_seq *q)
     if (r->forked) return q->n_ids;
     for (int32_t i = 0; i < q->choice; i++)
         if (!r->seqs[i].done) return 0;
-    return r->req->n_prompt - 1;
+    return qr_sched_req_shared(r);
+}
+
+int32_t qr_sched_req_shared(const struct qr_sched_req *r)
+{
+    bool is_new = r->req->beam.width > 0;
+    for (int32_t i = 0; is_new && i < r->req->n_choices; i++) is_new = r->seqs[i].n_ids == r->req->n_prompt;
+    return is_new ? r->req->n_prompt : r->req->n_prompt - 1;
 }
 
 int32_t qr_seq_id(const struct qr_sched_req *r, const struct qr_seq *q, int32_t pos)

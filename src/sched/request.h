@@ -8,7 +8,7 @@
  *
  * A request owns one sequence a choice. Choices share the prompt: the first live one (the leader) computes
  * all of it but the last token; then the others fork, and every one computes the last prompt token itself, so
- * that each draws its own first token. */
+ * that each draws its own first token. Beams part when they have chosen theirs (sched/beam.c). */
 #ifndef QR_SCHED_REQUEST_H
 #define QR_SCHED_REQUEST_H
 
@@ -119,6 +119,9 @@ struct qr_seq *qr_sched_req_leader(struct qr_sched_req *r);
 // Tokens that may be computed of this sequence now: all known ones once forked, else the leader's part of the
 // prompt.
 int32_t qr_seq_wanted(const struct qr_sched_req *r, const struct qr_seq *q);
+// Tokens of the prompt that the leader computes for all: all but the last, which each choice computes itself to draw
+// from; beams first choose among one row's candidates, so there it is all of them.
+int32_t qr_sched_req_shared(const struct qr_sched_req *r);
 // The id at position pos < n_ids.
 int32_t qr_seq_id(const struct qr_sched_req *r, const struct qr_seq *q, int32_t pos);
 // One of its sequences as kv/layout.h asks for it.

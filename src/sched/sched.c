@@ -191,7 +191,9 @@ void sched_release(struct qr_sched *s, struct qr_seq *q)
 void sched_fork(struct qr_sched *s, struct qr_sched_req *r)
 {
     struct qr_seq *lead = qr_sched_req_leader(r);
-    if (r->forked || lead->n_computed < r->req->n_prompt - 1) return;
+    if (r->forked) return;
+    int32_t n = qr_sched_req_shared(r);
+    if (lead->n_computed < n || n == r->req->n_prompt) return; // new beams part by moves
     for (int32_t i = lead->choice + 1; i < r->req->n_choices; i++) {
         struct qr_seq *q = &r->seqs[i];
         if (q->done) continue;

@@ -95,6 +95,14 @@ int32_t qr_sched_io_in_flight(const struct qr_sched *s);
 void qr_sched_set_costs(struct qr_sched *s, const struct qr_preempt_costs *costs);
 // A token that was sampled for a sequence.
 void qr_sched_append(struct qr_sched_req *r, struct qr_seq *q, int32_t token);
+// Beams: sequence `to` of a running request becomes what `from` is: its tokens, and the blocks of all of them. `to`
+// may be any that does not go on itself.
+struct qr_beam_move {
+    int32_t from, to; // choices
+};
+// Carries out the moves of a step, in which every live sequence has computed all it knows, or the first one has and
+// the others nothing yet. Then each gets its token (qr_sched_append).
+void qr_sched_move_beams(struct qr_sched *s, struct qr_sched_req *r, const struct qr_beam_move *moves, int32_t n);
 // Ends a queued sequence and frees its blocks, tail first. Returns the slot that it held, -1 for none: the
 // caller closes it if it had opened it. The request leaves its queue with its last sequence.
 int32_t qr_sched_end(struct qr_sched *s, struct qr_sched_req *r, int32_t choice);

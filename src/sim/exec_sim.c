@@ -27,7 +27,7 @@ struct exec_sim {
     uint64_t *shadow[QR_TIERS];
     uint64_t *writers;  // (n_blocks) step << 16 | row + 1 of the last write
     struct qr_out_row *rows; // (n_tokens_max + n_slots)
-    struct qr_top *tops;     // (n_tokens_max + n_slots, QR_LOGPROBS_MAX)
+    struct qr_top *tops; // (n_tokens_max + n_slots, QR_LOGPROBS_MAX), then (n_slots, QR_CANDIDATES_MAX)
     struct sim_io *ios; // (n_file) under way
     int32_t n_ios;
     uint64_t i_poll, n_ios_ever;
@@ -93,6 +93,23 @@ static void sim_seq_close(struct qr_exec *x, int32_t i_slot)
     QR_ASSERT(i_slot >= 0 && i_slot < sim_of(x)->conf.n_slots && s->sampling);
     qr_free(s->past);
     *s = (struct slot){0};
+}
+
+static void sim_seq_fork(struct qr_exec *x, int32_t from, int32_t to)
+{
+    const struct slot *a = &sim_of(x)->slots[from];
+    struct slot *b = &sim_of(x)->slots[to];
+    QR_ASSERT(a != b && a->sampling && a->sampling == b->sampling && a->n_ids <= b->cap);
+    memcpy(b->ids, a->ids, (size_t)a->n_ids * sizeof *b->ids);
+    memcpy(b->past, a->past, (size_t)a->n_ids * sizeof *b->past);
+    b->n_ids = a->n_ids;
+}
+
+static void sim_seq_append(struct qr_exec *x, int32_t slot, int32_t token)
+{
+    struct slot *s = &sim_of(x)->slots[slot];
+    QR_ASSERT(s->sampling && s->sampling->n_candidates > 0 && token >= 0 && token < sim_of(x)->conf.n_vocab);
+    slot_append(s, token);
 }
 
 // The place in a block of position p of a row's sequence.
@@ -198,6 +215,24 @@ static void add_row(struct exec_sim *e, int32_t i_seq, int32_t pos, uint64_t pas
             (struct qr_top){(int32_t)((past + (uint64_t)k) % (uint64_t)e->conf.n_vocab), -(float)k};
 }
 
+// A beam's made-up candidates: distinct ids that a history leads to, with log-probabilities that fall.
+static void add_candidates(struct exec_sim *e, int32_t i_seq, int32_t pos, const struct slot *s)
+{
+    const struct qr_sampling *p = s->sampling;
+    int32_t i = e->result.n_rows++, n_vocab = e->conf.n_vocab, first = e->conf.n_tokens_max + e->conf.n_slots;
+    struct qr_out_row *r = &e->rows[i];
+    *r = (struct qr_out_row){
+        .i_seq = i_seq, .pos = pos, .token = -1, .first_top = first * QR_LOGPROBS_MAX + i_seq * QR_CANDIDATES_MAX};
+    r->n_top = p->n_candidates < n_vocab ? p->n_candidates : n_vocab;
+    uint64_t past = s->past[s->n_ids - 1];
+    uint64_t start = qr_rand_u64(p->seed, past, 0) % (uint64_t)n_vocab;
+    float logprob = 0;
+    for (int32_t k = 0; k < r->n_top; k++) {
+        logprob -= 0.05f + (float)(qr_rand_u64(p->seed, past, (uint64_t)k + 1) >> 48) * 0x1p-16f;
+        e->tops[r->first_top + k] = (struct qr_top){(int32_t)((start + (uint64_t)k) % (uint64_t)n_vocab), logprob};
+    }
+}
+
 static void run_seq(struct exec_sim *e, const struct qr_batch *b, int32_t i)
 {
     const struct qr_batch_seq *q = &qr_batch_seqs(b)[i];
@@ -210,6 +245,10 @@ static void run_seq(struct exec_sim *e, const struct qr_batch *b, int32_t i)
             add_row(e, i, pos, s->past[pos], s->ids[pos + 1], p->n_prompt_logprobs, true);
     if (!(q->flags & QR_BATCH_SAMPLE)) return;
     QR_ASSERT(to == s->n_ids);
+    if (p->n_candidates > 0) {
+        add_candidates(e, i, to - 1, s);
+        return;
+    }
     uint64_t past = s->past[to - 1];
     slot_append(s, draw(e, s));
     add_row(e, i, to - 1, past, s->ids[to], p->n_logprobs, false);
@@ -347,6 +386,8 @@ static enum qr_status new_shadow(struct exec_sim *e)
 static const struct qr_exec_ops sim_ops = {.info = sim_info,
                                            .seq_open = sim_seq_open,
                                            .seq_close = sim_seq_close,
+                                           .seq_fork = sim_seq_fork,
+                                           .seq_append = sim_seq_append,
                                            .submit = sim_submit,
                                            .wait = sim_wait,
                                            .io_submit = sim_io_submit,
@@ -368,7 +409,8 @@ enum qr_status qr_exec_sim_new(const struct qr_exec_sim_conf *conf, struct qr_ex
     e->conf = *conf;
     e->slots = qr_calloc(QR_MEM_EXEC, (size_t)conf->n_slots, sizeof *e->slots);
     e->rows = qr_malloc(QR_MEM_EXEC, n_rows * sizeof *e->rows);
-    e->tops = qr_malloc(QR_MEM_EXEC, n_rows * QR_LOGPROBS_MAX * sizeof *e->tops);
+    size_t n_tops = n_rows * QR_LOGPROBS_MAX + (size_t)conf->n_slots * QR_CANDIDATES_MAX;
+    e->tops = qr_malloc(QR_MEM_EXEC, n_tops * sizeof *e->tops);
     e->ios = qr_malloc(QR_MEM_EXEC, ((size_t)conf->n_file + 1) * sizeof *e->ios);
     if (!e->slots || !e->rows || !e->tops || !e->ios || (conf->shadow && new_shadow(e) != QR_OK)) {
         sim_close(&e->face);

@@ -161,6 +161,13 @@ static void submit(struct world *w)
     q->sampling.ignore_eos = draw(w, 0, 3) == 0;
     q->sampling.min_tokens = draw(w, 0, 2) == 0 ? draw(w, 0, max_tokens) : 0;
     q->sampling.n_prompt_logprobs = draw(w, 0, 3) == 0 ? draw(w, 0, 2) : -1;
+    if (w->rig.conf.layout == QR_KV_PAGED && max_tokens > 0 && draw(w, 0, 5) == 0) {
+        q->n_choices = draw(w, 1, 4);
+        q->beam = (struct qr_beam){.width = q->n_choices,
+                                   .length_penalty = (float)draw(w, -2, 4) * 0.5f,
+                                   .early_stopping = (enum qr_beam_early)draw(w, 0, 2),
+                                   .rules = (enum qr_beam_rules)draw(w, 0, 1)};
+    }
     struct qr_error err;
     if (w->faults && draw(w, 0, 7) == 0) qr_mem_fail_at((uint64_t)draw(w, 1, 3), 0);
     enum qr_status st = qr_engine_submit(w->rig.engine, q, &t->id, &err);
@@ -179,6 +186,7 @@ static void cancel(struct world *w)
     struct tracked *t = &w->reqs[draw(w, 0, w->n_reqs - 1)];
     if (!t->accepted) return;
     int32_t choice = draw(w, -1, t->q.req.n_choices - 1);
+    if (t->q.req.beam.width > 0) choice = -1; // one search
     bool quiet = draw(w, 0, 2) == 0;
     for (int32_t i = 0; i < t->q.req.n_choices; i++)
         if (choice < 0 || choice == i) {
@@ -240,6 +248,7 @@ static int32_t alike(const struct world *w, const struct tracked *t, const struc
     int32_t n = 0, best = 0, n_prompt = t->q.req.n_prompt;
     while (n < n_prompt && n < u->q.req.n_prompt && t->q.prompt[n] == u->q.prompt[n]) n++;
     if (n < u->q.req.n_prompt || n == n_prompt) return n;
+    if (u->q.req.beam.width > 0) return n_prompt; // beams that died left blocks, too, and nobody was told of them
     for (int32_t c = 0; c < u->q.req.n_choices; c++) {
         struct rig_text said = sim_rig_solo(&u->q, c, w->rig.conf.n_vocab);
         int32_t k = 0;
@@ -269,12 +278,14 @@ static void judge_cached(struct world *w, const struct tracked *t)
 
 static void judge(struct world *w, const struct tracked *t)
 {
-    if (t->accepted) judge_cached(w, t);
+    struct rig_text all[4];
+    if (!t->accepted) return;
+    judge_cached(w, t);
+    if (t->q.req.beam.width > 0) sim_rig_beams(&t->q, w->rig.conf.n_vocab, all);
     for (int32_t c = 0; c < t->q.req.n_choices; c++) {
         const struct choice_seen *s = &t->seen[c];
-        if (!t->accepted) continue;
         EXPECT(s->finished != s->quiet);
-        struct rig_text right = sim_rig_solo(&t->q, c, w->rig.conf.n_vocab);
+        struct rig_text right = t->q.req.beam.width > 0 ? all[c] : sim_rig_solo(&t->q, c, w->rig.conf.n_vocab);
         EXPECT(s->n_tokens <= right.n &&
                memcmp(s->tokens, right.tokens, (size_t)s->n_tokens * sizeof(int32_t)) == 0);
         if (s->finished && s->finish != QR_FINISH_ABORT && s->finish != QR_FINISH_ERROR) {

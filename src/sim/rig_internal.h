@@ -77,6 +77,9 @@ struct rig_text { // what one choice of a request says
 // The right answer, by a loop that knows no scheduler: the whole prompt at once, then token by token, blocks
 // in order.
 struct rig_text sim_rig_solo(const struct rig_req *q, int32_t choice, int32_t n_vocab);
+// The right answers of a beam search, best first: out[width]. A loop over whole histories, as the rules are written
+// down, that shares nothing with the engine but the executor.
+void sim_rig_beams(const struct rig_req *q, int32_t n_vocab, struct rig_text *out);
 void sim_rig_text_fini(struct rig_text *t);
 
 #endif

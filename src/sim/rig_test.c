@@ -33,6 +33,16 @@ static void spy_seq_close(struct qr_exec *x, int32_t slot)
     spy_of(x)->inner->ops->seq_close(spy_of(x)->inner, slot);
 }
 
+static void spy_seq_fork(struct qr_exec *x, int32_t from, int32_t to)
+{
+    spy_of(x)->inner->ops->seq_fork(spy_of(x)->inner, from, to);
+}
+
+static void spy_seq_append(struct qr_exec *x, int32_t slot, int32_t token)
+{
+    spy_of(x)->inner->ops->seq_append(spy_of(x)->inner, slot, token);
+}
+
 static enum qr_status spy_submit(struct qr_exec *x, const struct qr_batch *b, qr_ticket *out)
 {
     struct rig_spy *s = spy_of(x);
@@ -75,6 +85,8 @@ static void spy_trim(struct qr_exec *x)
 static const struct qr_exec_ops spy_ops = {.info = spy_info,
                                            .seq_open = spy_seq_open,
                                            .seq_close = spy_seq_close,
+                                           .seq_fork = spy_seq_fork,
+                                           .seq_append = spy_seq_append,
                                            .submit = spy_submit,
                                            .wait = spy_wait,
                                            .io_submit = spy_io_submit,

@@ -70,9 +70,9 @@ def test_row_7_max_tokens(tiny):
 
 
 def test_row_8_n(tiny):
-    for bad in 1000000, 0, -1, 2:
+    for bad in 1000000, 65, 0, -1, "2", 1.5:
         refused(tiny, C, {"prompt": "a", "n": bad}, "n")
-    refused(tiny, C, {"prompt": "a", "n": 2, "temperature": 0}, "n")
+    refused(tiny, C, {"prompt": ["a"] * 1024, "n": 5}, "n")
     refused(tiny, C, {"prompt": "a", "best_of": 100000}, "best_of")
     assert tiny.complete("a", n=1, best_of=1, max_tokens=1)
     tiny.alive()
@@ -334,7 +334,7 @@ def test_answers_of_gigabytes_are_refused(tiny):
 def test_unsupported_fields_are_named(tiny):
     ask = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
     for field, value in [("tools", [{"type": "function", "function": {"name": "f"}}]), ("response_format", {"type": "json_object"}),
-                         ("guided_json", {}), ("structured_outputs", {"json": {}}), ("reasoning_effort", "low"), ("use_beam_search", True)]:
+                         ("guided_json", {}), ("structured_outputs", {"json": {}}), ("reasoning_effort", "low"), ("suffix", "x")]:
         refused(tiny, H, {**ask, field: value}, field)
     refused(tiny, H, {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://x/"}}]}]}, "messages")
 

@@ -177,4 +177,5 @@ def main():
     smollm2(model, wikitext, folder, drafts)
 
 
-main()
+if __name__ == "__main__":
+    main()
