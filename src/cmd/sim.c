@@ -66,6 +66,21 @@ static enum qr_status set_check(const char *text, uint64_t *out, struct qr_error
     return qr_fail(err, QR_EINVAL, "--check: expected no, step or a number of steps, got \"%.40s\"", text);
 }
 
+// Presets have none: the systems that they stand for counted tokens.
+static enum qr_status set_budget(const struct qr_conf *c, uint64_t *out, struct qr_error *err)
+{
+    char *end;
+    *out = 0;
+    if (!is_set(c, QR_OPT_step_budget_ms)) return QR_OK;
+    if (strcmp(c->step_budget_ms, "auto") == 0) return *out = UINT64_MAX, QR_OK;
+    double ms = strtod(c->step_budget_ms, &end);
+    if (end == c->step_budget_ms || *end || !(ms >= 0 && ms <= 1e6))
+        return qr_fail(err, QR_EINVAL, "--step-budget-ms: expected auto, 0 or a number of milliseconds, got \"%.40s\"",
+                       c->step_budget_ms);
+    *out = (uint64_t)(ms * 1e6);
+    return QR_OK;
+}
+
 static enum qr_status set_mode(const char *text, enum qr_preempt_mode *out, struct qr_error *err)
 {
     static const char *const names[] = {"auto", "swap", "recompute"};
@@ -93,6 +108,7 @@ static enum qr_status set_system(const struct qr_conf *c, struct plan *p, struct
     if (st == QR_OK) st = range("n", c->n_choices, 1, QR_CHOICES_MAX, err);
     if (st == QR_OK) st = range("shared-prefix", c->shared_prefix, 0, QR_SIM_TOKENS_MAX, err);
     if (st == QR_OK) st = set_check(c->check, &r->check_every, err);
+    if (st == QR_OK) st = set_budget(c, &r->step_budget_ns, err);
     if (st == QR_OK) st = set_mode(c->preemption_mode, &r->preempt_mode, err);
     r->layout = p->system->layout;
     if (st == QR_OK && is_set(c, QR_OPT_kv_layout)) st = qr_kv_layout_parse(c->kv_layout, &r->layout, err);

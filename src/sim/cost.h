@@ -12,28 +12,19 @@
 
 #include "base/status.h"
 #include "core/batch.h"
+#include "core/costs.h"
 #include "sim/model.h"
 
 struct qr_sim_load { // sums over a batch
-    int64_t n_rows;        // generated tokens computed (class D)
-    int64_t n_prompt_rows; // prompt tokens computed (class P)
-    int64_t n_prompt_tile; // the same, rounded up to 16 for each sequence
-    int64_t context;       // over sequences: positions that they have when the step ends
-    int64_t row_context;   // over generated rows: positions that each attends to
-    int64_t prompt_context; // over prompt rows: positions that each attends to
-    int64_t query_context; // over sequences: prompt rows times positions that the last of them attends to
-    int64_t n_samples;     // rows whose logits are computed
-    int64_t n_copies;      // blocks copied, of them
-    int64_t n_moves;       // from tier to tier
+    struct qr_work work;
+    int64_t n_prompt_rows;  // prompt tokens computed (class P)
+    int64_t row_context;    // over generated rows: positions that each attends to
+    int64_t prompt_context; // over prompt rows: the same
+    int64_t n_samples;      // rows whose logits are computed
+    int64_t n_copies;       // blocks copied, of them
+    int64_t n_moves;        // from tier to tier
 };
 void qr_sim_load_of(const struct qr_batch *b, struct qr_sim_load *out);
-
-// fixed + generated rows + prompt fixed + prompt rows in tiles of 16 + context + query x context (DESIGN 4), as
-// `quire bench step --costs FILE` measures it.
-struct qr_sim_costs {
-    uint64_t fixed_ns, row_ns, prompt_fixed_ns, prompt_row_ns, context_ps, query_context_ps;
-    uint64_t copy_ns; // of a block; not in the file
-};
 
 struct qr_sim_roofline {
     struct qr_sim_model model;
@@ -45,7 +36,8 @@ struct qr_sim_roofline {
 enum qr_sim_cost_kind { QR_SIM_TABLE, QR_SIM_ROOFLINE, QR_SIM_RECORDED };
 struct qr_sim_cost {
     enum qr_sim_cost_kind kind;
-    struct qr_sim_costs table;
+    struct qr_costs table; // as `quire bench step --costs FILE` measures it (core/costs.h)
+    uint64_t copy_ns;      // of a block, beside the table
     struct qr_sim_roofline roofline;
     const uint64_t *recorded_ns; // (n_recorded), one a step
     size_t n_recorded, i_recorded;
@@ -57,7 +49,9 @@ uint64_t qr_sim_copy_ns(const struct qr_sim_cost *c, const struct qr_sim_load *l
 uint64_t qr_sim_cost_ns(struct qr_sim_cost *c, const struct qr_sim_load *load);
 double qr_sim_roofline_copy_s(const struct qr_sim_roofline *r, const struct qr_sim_load *load);
 double qr_sim_roofline_s(const struct qr_sim_roofline *r, const struct qr_sim_load *load);
-// A file of {"fixed_ns": 1, "row_ns": 2, "prompt_fixed_ns": ...}; all six keys, whole numbers >= 0.
-enum qr_status qr_sim_costs_read(const char *path, struct qr_sim_costs *out, struct qr_error *err) QR_MUST_CHECK;
+// A table for whoever plans by one: the cost itself, or a line through two points of it in each direction.
+struct qr_costs qr_sim_cost_guess(const struct qr_sim_cost *c);
+// Reads a file of one table (qr_costs_read), whose steps take some time.
+enum qr_status qr_sim_costs_read(const char *path, struct qr_costs *out, struct qr_error *err) QR_MUST_CHECK;
 
 #endif

@@ -19,7 +19,7 @@ double qr_sim_roofline_s(const struct qr_sim_roofline *r, const struct qr_sim_lo
 {
     const struct qr_sim_model *m = &r->model;
     const struct qr_sim_hardware *h = &r->hardware;
-    double n = r->n_devices, rows = (double)(l->n_rows + l->n_prompt_rows);
+    double n = r->n_devices, rows = (double)(l->work.n_rows + l->n_prompt_rows);
     double flops = h->tflops * 1e12 * h->eff_compute * n, bytes = h->memory_gbs * 1e9 * h->eff_memory * n;
 
     // Every weight is read once, whatever the rows.
@@ -31,7 +31,7 @@ double qr_sim_roofline_s(const struct qr_sim_roofline *r, const struct qr_sim_lo
     // Scores and weighted sums: 2 operations each, a head dimension and position, for every query head.
     double per_position = 4.0 * m->n_heads * m->head_dim * m->n_layers, kv = qr_sim_kv_bytes(m);
     double decode = larger(per_position * (double)l->row_context / flops, kv * (double)l->row_context / bytes);
-    double prompt = larger(per_position * (double)l->prompt_context / flops, kv * (double)(l->context - l->row_context) / bytes);
+    double prompt = larger(per_position * (double)l->prompt_context / flops, kv * (double)(l->work.context - l->row_context) / bytes);
     if (l->n_prompt_rows == 0) prompt = 0;
 
     // Two all-reduces a layer, as rings: each device sends 2 (n - 1) / n of the rows.

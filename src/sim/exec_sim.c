@@ -257,7 +257,7 @@ static void run_seq(struct exec_sim *e, const struct qr_batch *b, int32_t i)
 static void price(struct exec_sim *e, const struct qr_batch *b, struct qr_exec_result *r)
 {
     struct qr_sim_load load;
-    struct qr_sim_cost table = {.kind = QR_SIM_TABLE, .table = e->conf.costs};
+    struct qr_sim_cost table = {.kind = QR_SIM_TABLE, .table = e->conf.costs, .copy_ns = e->conf.copy_ns};
     struct qr_sim_cost *c = e->conf.cost ? e->conf.cost : &table;
     qr_sim_load_of(b, &load);
     r->copy_ns = qr_sim_copy_ns(c, &load);

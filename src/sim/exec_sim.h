@@ -22,8 +22,9 @@ struct qr_exec_sim_conf {
     int32_t io_fail_every; // every so manieth I/O fails; 0: none
     uint64_t block_bytes; // said of a block; 0: one a token
     struct qr_clock *clock; // advanced by each step's cost when it is virtual
-    struct qr_sim_costs costs;
-    struct qr_sim_cost *cost; // instead of costs, when not NULL; outlives the executor
+    struct qr_costs costs;
+    uint64_t copy_ns; // of a block
+    struct qr_sim_cost *cost; // instead of both, when not NULL; outlives the executor
     bool shadow; // check every block read against what was written there
 };
 enum qr_status qr_exec_sim_new(const struct qr_exec_sim_conf *conf, struct qr_exec **out,

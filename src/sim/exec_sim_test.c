@@ -21,7 +21,7 @@ static struct qr_exec *open_sim(struct qr_clock_virtual *clock)
                                  .n_blocks = 8,
                                  .clock = clock ? &clock->face : NULL,
                                  .n_ram = 2,
-                                 .costs = {1000, 10, 100, 2, 500, 0},
+                                 .costs = {1, 1000, 10, 100, 2, 500, 0},
                                  .shadow = true};
     assert_int_equal(qr_exec_sim_new(&c, &x, NULL), QR_OK);
     return x;

@@ -113,7 +113,7 @@ void sim_rig_open(struct rig *r, const struct rig_conf *conf)
                                   .n_staging = conf->n_staging,
                                   .io_delay = conf->io_delay,
                                   .io_fail_every = conf->io_fail_every,
-                                  .costs = {1000000, 100000, 200000, 20000, 100, 0}};
+                                  .costs = {1, 1000000, 100000, 200000, 20000, 100, 0}};
     assert_int_equal(qr_exec_sim_new(&sc, &r->spy.inner, NULL), QR_OK);
     r->spy.face.ops = &spy_ops;
     struct qr_engine_conf ec = {.max_num_seqs = conf->max_num_seqs,

@@ -263,7 +263,9 @@ static enum qr_status open_engine(struct sim *s, struct qr_error *err)
                                 .page_blocks = c->page_blocks,
                                 .batching = c->batching,
                                 .prefix_caching = c->prefix_caching,
-                                .prefix_seed = c->seed};
+                                .prefix_seed = c->seed,
+                                .costs = qr_sim_cost_guess(c->cost),
+                                .step_budget_ns = c->step_budget_ns};
     return qr_engine_new(&ec, s->exec, &s->engine, err);
 }
 

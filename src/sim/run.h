@@ -29,6 +29,7 @@ struct qr_sim_run_conf {
     uint32_t page_blocks;
     enum qr_batching batching;
     bool prefix_caching;   // of the paged layout
+    uint64_t step_budget_ns; // as the engine's; 0: only the token budget counts
     int32_t n_choices;     // of every request
     int32_t shared_tokens; // prefix of every prompt, as the workload counted it in
     uint64_t seed;

@@ -17,7 +17,7 @@ static struct qr_sim_cost cost;
 
 static struct qr_sim_run_conf conf_of(const struct qr_sim_workload *w, const struct qr_sim_system *s, uint32_t n_slots)
 {
-    cost = (struct qr_sim_cost){.kind = QR_SIM_TABLE, .table = {20000000, 50000, 100000, 100000, 500, 0, 1000}};
+    cost = (struct qr_sim_cost){.kind = QR_SIM_TABLE, .table = {1, 20000000, 50000, 100000, 100000, 500, 0}, .copy_ns = 1000};
     return (struct qr_sim_run_conf){.workload = w,
                                     .cost = &cost,
                                     .block_size = s->block_size,
