@@ -87,6 +87,10 @@ static void print_start(const struct qr_lib *lib, const struct qr_conf *conf, in
         QR_INFO("serve", "swap file: %s for preempted requests (%u blocks), by way of %s of memory",
                 cmd_bytes(a, (double)i->n_swap_file_blocks * (double)i->block_bytes), i->n_swap_file_blocks,
                 cmd_bytes(b, (double)i->n_staging_blocks * (double)i->block_bytes));
+    if (i->n_prefix_ram_blocks + i->n_prefix_file_blocks > 0)
+        QR_INFO("serve", "cached prefixes beside the pool: %s of memory, %s in a file",
+                cmd_bytes(a, (double)i->n_prefix_ram_blocks * (double)i->block_bytes),
+                cmd_bytes(b, (double)i->n_prefix_file_blocks * (double)i->block_bytes));
     QR_INFO("serve", "Maximum concurrency for %d tokens per request: %.2fx", i->max_model_len,
             (double)tokens / i->max_model_len);
     print_where(conf, port);

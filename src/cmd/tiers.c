@@ -29,6 +29,24 @@ static enum qr_status set_check(struct cmd_setup *s, const struct qr_conf *c, st
     return QR_OK;
 }
 
+static enum qr_status set_prefix_tiers(struct cmd_setup *s, const struct qr_conf *c, struct qr_error *err)
+{
+    s->lib.prefix_ram_bytes = c->prefix_cache_ram;
+    s->lib.prefix_file = c->prefix_cache_file[0] ? c->prefix_cache_file : NULL;
+    s->lib.prefix_file_bytes = c->prefix_cache_file_size;
+    if (!c->prefix_cache_file[0] != !c->prefix_cache_file_size)
+        return qr_fail_param(err, QR_EINVAL, "prefix-cache-file",
+                             "--prefix-cache-file PATH and --prefix-cache-file-size BYTES go together");
+    bool any = c->prefix_cache_ram > 0 || c->prefix_cache_file[0];
+    if (any && (!c->enable_prefix_caching || strcmp(c->kv_layout, "paged") != 0))
+        return qr_fail_param(err, QR_EINVAL, "prefix-cache-ram",
+                             "--prefix-cache-ram and --prefix-cache-file need prefix caching and --kv-layout paged");
+    if (c->prefix_cache_file[0] && strcmp(c->prefix_cache_file, c->swap_file) == 0)
+        return qr_fail_param(err, QR_EINVAL, "prefix-cache-file",
+                             "--prefix-cache-file and --swap-file are two files, got %.120s twice", c->swap_file);
+    return QR_OK;
+}
+
 enum qr_status cmd_setup_tiers(struct cmd_setup *s, const struct qr_conf *c, struct qr_error *err)
 {
     enum qr_status st = set_mode(s, c, err);
@@ -42,6 +60,7 @@ enum qr_status cmd_setup_tiers(struct cmd_setup *s, const struct qr_conf *c, str
                              "--swap-file PATH and --swap-file-size BYTES go together");
     if (c->swap_file[0] && strcmp(c->kv_layout, "paged") != 0)
         return qr_fail_param(err, QR_EINVAL, "swap-file", "--swap-file goes with --kv-layout paged only");
+    if ((st = set_prefix_tiers(s, c, err)) != QR_OK) return st;
     if (s->lib.preempt_mode == QR_PREEMPT_SWAP && !c->swap_space && !c->swap_file[0])
         return qr_fail_param(err, QR_EINVAL, "swap-space",
                              "swapping preempted requests out needs room for them: --swap-space, as 2G, or --swap-file");

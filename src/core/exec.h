@@ -20,6 +20,8 @@ struct qr_exec_info {
     uint32_t n_blocks;
     uint32_t tier_slots[QR_TIERS]; // blocks that fit into each tier beside the pool
     uint32_t n_staging; // slots of the RAM tier behind those: blocks on their way to the file
+    uint32_t prefix_slots[QR_TIERS]; // behind all those, and behind the file's: for cached prefixes
+    uint64_t prefix_key[2];          // of the hash in their tags
     int32_t n_groups; // KV groups: 1
     uint64_t block_bytes[QR_KV_GROUPS_MAX];
     int32_t n_vocab;
@@ -75,6 +77,8 @@ struct qr_exec_ops {
     void (*io_submit)(struct qr_exec *x, const struct qr_io *io, int32_t n);
     // I/O that is done, at most cap of it; waits at most timeout_ms for the first while any is under way.
     int32_t (*io_poll)(struct qr_exec *x, struct qr_io_done *out, int32_t cap, int timeout_ms);
+    // What the file had in the i-th of its slots for cached prefixes when it was opened; NULL: nothing.
+    const void *(*tier_tag)(struct qr_exec *x, uint32_t i);
     // No block, in no tier, holds anything any more: their memory goes back to the system, until they are written again.
     void (*trim)(struct qr_exec *x);
     void (*close)(struct qr_exec *x); // frees it

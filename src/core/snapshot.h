@@ -33,6 +33,7 @@ struct qr_snapshot {
     uint32_t n_blocks, n_blocks_free, n_blocks_used, n_blocks_cached;
     int32_t block_size;
     uint64_t block_bytes;
+    uint32_t n_spilled[QR_TIERS]; // blocks of cached prefixes in the tiers beside the pool
     uint32_t n_slots[QR_TIERS], n_slots_used[QR_TIERS]; // of the tiers beside the pool, in blocks
     uint64_t slots_allocated, slots_filled; // of live sequences now, in tokens
     struct qr_kv_slots kv_slots;            // now
@@ -56,6 +57,7 @@ struct qr_snapshot {
     uint64_t n_recomputed_tokens;
     uint64_t n_cache_queries;   // prompt tokens of requests that looked into the prefix cache
     uint64_t n_cache_hits;      // of them, found and not computed
+    uint64_t n_cache_hits_of[QR_TIERS]; // of those, in other tiers than the pool
     uint64_t n_cache_generated; // of them, computed as class D: another turn's answer (DESIGN N7)
     uint64_t n_generated_tokens;
     uint64_t n_requests, n_finished_stop, n_finished_length, n_finished_abort, n_finished_error;

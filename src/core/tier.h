@@ -38,6 +38,7 @@ enum qr_io_kind {
 struct qr_io {
     enum qr_io_kind kind;
     uint32_t file, mem;
+    const void *tag; // WRITE to a slot that is kept: what it will hold, for the file; stays until it is done
 };
 struct qr_io_done {
     struct qr_io io;

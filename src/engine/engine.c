@@ -56,6 +56,8 @@ enum qr_status qr_engine_new(const struct qr_engine_conf *conf, struct qr_exec *
                                            .preempt_at = conf->preempt_at,
                                            .policy = conf->policy};
     e->sched_conf.n_staging = info.n_staging;
+    memcpy(e->sched_conf.n_prefix, info.prefix_slots, sizeof e->sched_conf.n_prefix);
+    memcpy(e->sched_conf.prefix_key, info.prefix_key, sizeof e->sched_conf.prefix_key);
     memcpy(e->sched_conf.n_slots, info.tier_slots, sizeof e->sched_conf.n_slots);
     engine_costs_init(e);
     e->sched_conf.preempt_costs = e->preempt.costs;
@@ -73,6 +75,10 @@ enum qr_status qr_engine_new(const struct qr_engine_conf *conf, struct qr_exec *
     }
     engine_measure_init(&e->measure, &conf->costs);
     qr_sched_set_budget(e->sched, &e->measure.costs, conf->step_budget_ns);
+    for (uint32_t i = 0; i < info.prefix_slots[QR_TIER_FILE]; i++) {
+        const void *tag = exec->ops->tier_tag(exec, i);
+        if (tag) (void)qr_sched_import(e->sched, i, tag); // what is there twice is found once
+    }
     engine_update_snapshot(e);
     *out = e;
     return QR_OK;
@@ -103,6 +109,7 @@ void qr_engine_free(struct qr_engine **engine)
         if (qr_ring_push(e->inbox, &nobody)) qr_ring_wake(e->inbox);
         pthread_join(e->thread, NULL);
     }
+    if (e->sched) engine_flush(e);
     for (size_t i = 0; i < ENGINE_BUCKETS; i++)
         for (struct engine_req *er = e->table[i], *next; er; er = next) {
             next = er->chain;

@@ -170,6 +170,11 @@ void engine_beam_expect(struct engine_beam *b, int32_t choice);
 void engine_beam_take(struct qr_engine *e, struct engine_req *er, const struct qr_seq *q, const struct qr_out_row *row,
                       const struct qr_top *tops);
 
+// ==== flush.c ====
+
+// At the end: saves cached prefixes to the file, as far as a few seconds reach.
+void engine_flush(struct qr_engine *e);
+
 // ==== rest.c ====
 
 // Nothing to do: gives memory back once it is time.

@@ -78,7 +78,7 @@ void engine_io_done(struct qr_engine *e, const struct qr_io_done *done)
     p->n_io_failed++;
     if (p->io_log_ns && now - p->io_log_ns < LOG_EVERY_NS) return;
     QR_WARN("engine",
-            "a KV block could not be %s the swap file (%s; %" PRIu64 " so far): its request computes it again",
+            "a KV block could not be %s its file (%s; %" PRIu64 " so far): it is computed again",
             done->io.kind == QR_IO_READ ? "read from" : "written to", qr_status_name(done->status), p->n_io_failed);
     p->io_log_ns = now ? now : 1;
 }

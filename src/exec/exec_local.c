@@ -2,6 +2,7 @@
 
 #include <stdbool.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "base/assert.h"
 #include "base/mem.h"
@@ -182,15 +183,17 @@ static enum qr_status local_wait(struct qr_exec *x, qr_ticket t, struct qr_exec_
 
 static void local_io_submit(struct qr_exec *x, const struct qr_io *io, int32_t n)
 {
-    struct exec_local *l = local_of(x);
-    for (int32_t i = 0; i < n; i++)
-        if (io[i].kind == QR_IO_READ) kvmem_touch(&l->kv, io[i].mem);
-    tier_file_submit(l->tiers.file, io, n);
+    tiers_io_submit(&local_of(x)->tiers, io, n);
 }
 
 static int32_t local_io_poll(struct qr_exec *x, struct qr_io_done *out, int32_t cap, int timeout_ms)
 {
-    return tier_file_poll(local_of(x)->tiers.file, out, cap, timeout_ms);
+    return tiers_io_poll(&local_of(x)->tiers, out, cap, timeout_ms);
+}
+
+static const void *local_tier_tag(struct qr_exec *x, uint32_t i)
+{
+    return tier_file_tag(local_of(x)->tiers.kept, i);
 }
 
 static void local_trim(struct qr_exec *x)
@@ -226,6 +229,7 @@ static const struct qr_exec_ops local_ops = {
     .wait = local_wait,
     .io_submit = local_io_submit,
     .io_poll = local_io_poll,
+    .tier_tag = local_tier_tag,
     .trim = local_trim,
     .close = local_close,
 };
@@ -277,6 +281,8 @@ enum qr_status qr_exec_local_new(const struct qr_exec_local_conf *conf, struct q
                                     .n_blocks = conf->n_blocks,
                                     .tier_slots = {[QR_TIER_RAM] = conf->tiers.n_ram, [QR_TIER_FILE] = conf->tiers.n_file},
                                     .n_staging = conf->tiers.n_staging,
+                                    .prefix_slots = {[QR_TIER_RAM] = conf->tiers.n_prefix_ram,
+                                                     [QR_TIER_FILE] = conf->tiers.n_prefix_file},
                                     .n_groups = 1,
                                     .block_bytes = {block_bytes},
                                     .n_vocab = mi->n_vocab,
@@ -292,6 +298,14 @@ enum qr_status qr_exec_local_new(const struct qr_exec_local_conf *conf, struct q
     if (st != QR_OK) {
         local_close(&l->face);
         return st;
+    }
+    if (!l->tiers.kept) l->info.prefix_slots[QR_TIER_FILE] = 0;
+    if (l->tiers.kept)
+        memcpy(l->info.prefix_key, tier_file_key(l->tiers.kept), sizeof l->info.prefix_key);
+    else if (conf->tiers.n_prefix_ram > 0 &&
+             getrandom(l->info.prefix_key, sizeof l->info.prefix_key, 0) != (ssize_t)sizeof l->info.prefix_key) {
+        local_close(&l->face);
+        return qr_fail(err, QR_EIO, "executor: the system gave no random key for cached prefixes");
     }
     *out = &l->face;
     return QR_OK;

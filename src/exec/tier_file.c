@@ -18,6 +18,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "exec/keep.h"
 
 #define PAGE ((size_t)4096) // what O_DIRECT asks of offsets, lengths and addresses, at most
 
@@ -30,6 +31,8 @@ struct tier_file {
     bool is_ours;    // the file was made or taken over: it goes with us
     bool is_direct;
     size_t stride;   // bytes from slot to slot
+    size_t slots_at; // where they begin
+    struct keep keep; // of one that is kept
     uint64_t *sums;  // (n_slots) of what was written; the I/O thread's
     uint8_t *bounce; // (stride) for blocks that are not aligned; the I/O thread's
 
@@ -44,49 +47,81 @@ struct tier_file {
     bool stop;       // lock
 };
 
-static enum qr_status refuse(struct qr_error *err, const char *path, const char *what)
+static bool is_kept(const struct tier_file *f)
 {
-    return qr_fail_param(err, QR_EIO, "swap-file", "--swap-file %.120s: %s: %s", path, what, strerror(errno));
+    return f->conf.tag_bytes > 0;
+}
+
+static enum qr_status refuse(struct tier_file *f, struct qr_error *err, const char *what)
+{
+    return qr_fail_param(err, QR_EIO, f->conf.flag, "--%s %.120s: %s: %s", f->conf.flag, f->path, what,
+                         strerror(errno));
+}
+
+static enum qr_status leave_alone(struct tier_file *f, struct qr_error *err, const char *why)
+{
+    return qr_fail_param(err, QR_EINVAL, f->conf.flag, "--%s %.120s: %s", f->conf.flag, f->path, why);
+}
+
+static bool begins_as_ours(struct tier_file *f)
+{
+    char head[sizeof magic];
+    if (is_kept(f)) return keep_is_ours(f->fd);
+    return pread(f->fd, head, sizeof head, 0) == (ssize_t)sizeof head && memcmp(head, magic, sizeof head) == 0;
+}
+
+static uint64_t whole_bytes(const struct tier_file *f)
+{
+    return f->slots_at + f->conf.n_slots * f->stride;
 }
 
 // A file that was there must be ours to overwrite.
-static enum qr_status check_owned(struct tier_file *f, struct qr_error *err)
+static enum qr_status check_owned(struct tier_file *f, uint64_t *bytes, struct qr_error *err)
 {
     struct stat st;
-    char head[sizeof magic];
-    const char *path = f->path;
-    if (fstat(f->fd, &st) != 0) return refuse(err, path, "cannot look at it");
-    if (!S_ISREG(st.st_mode))
-        return qr_fail_param(err, QR_EINVAL, "swap-file", "--swap-file %.120s: expected a regular file", path);
-    if (flock(f->fd, LOCK_EX | LOCK_NB) != 0)
-        return qr_fail_param(err, QR_EINVAL, "swap-file", "--swap-file %.120s: another process uses it", path);
-    if (st.st_size == 0) return QR_OK;
-    if (pread(f->fd, head, sizeof head, 0) == (ssize_t)sizeof head && memcmp(head, magic, sizeof head) == 0)
+    if (fstat(f->fd, &st) != 0) return refuse(f, err, "cannot look at it");
+    if (!S_ISREG(st.st_mode)) return leave_alone(f, err, "expected a regular file");
+    if (flock(f->fd, LOCK_EX | LOCK_NB) != 0) return leave_alone(f, err, "another process uses it");
+    *bytes = (uint64_t)st.st_size;
+    if (st.st_size == 0 || begins_as_ours(f)) return QR_OK;
+    return leave_alone(f, err, "a file that is none of ours is there; it is left alone");
+}
+
+static enum qr_status begin(struct tier_file *f, uint64_t bytes, struct qr_error *err)
+{
+    const char *why;
+    if (!is_kept(f)) {
+        if (pwrite(f->fd, magic, sizeof magic, 0) != (ssize_t)sizeof magic) return refuse(f, err, "cannot write");
         return QR_OK;
-    return qr_fail_param(err, QR_EINVAL, "swap-file",
-                         "--swap-file %.120s: a file of %lld bytes that is no swap file is there; it is left alone",
-                         path, (long long)st.st_size);
+    }
+    if (bytes > 0 && keep_read(&f->keep, f->fd, bytes, whole_bytes(f), &why)) {
+        for (uint32_t i = 0; i < f->conf.n_slots; i++) f->sums[i] = keep_sum(&f->keep, i);
+        QR_INFO("exec", "%s: %u KV blocks of cached prefixes from before", f->path, f->keep.n_found);
+        return QR_OK;
+    }
+    if (bytes > 0) QR_WARN("exec", "--%s %s is begun anew: %s", f->conf.flag, f->path, why);
+    return keep_begin(&f->keep, f->fd) == QR_OK ? QR_OK : refuse(f, err, "cannot write");
 }
 
 // Takes the space now, so that a full disk is known at the start.
 static enum qr_status take_space(struct tier_file *f, struct qr_error *err)
 {
-    off_t bytes = (off_t)(PAGE + f->conf.n_slots * f->stride);
-    if (pwrite(f->fd, magic, sizeof magic, 0) != (ssize_t)sizeof magic) return refuse(err, f->path, "cannot write");
+    off_t bytes = (off_t)whole_bytes(f);
     if (fallocate(f->fd, 0, 0, bytes) == 0) return QR_OK;
     if (errno != ENOSPC && errno != EFBIG && ftruncate(f->fd, bytes) == 0) return QR_OK;
-    return qr_fail_param(err, QR_EIO, "swap-file", "--swap-file %.100s: %lld bytes for %u KV blocks: %s", f->path,
-                         (long long)bytes, f->conf.n_slots, strerror(errno));
+    return qr_fail_param(err, QR_EIO, f->conf.flag, "--%s %.100s: %lld bytes for %u KV blocks: %s", f->conf.flag,
+                         f->path, (long long)bytes, f->conf.n_slots, strerror(errno));
 }
 
 static enum qr_status open_file(struct tier_file *f, struct qr_error *err)
 {
+    uint64_t bytes = 0;
     f->fd = open(f->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (f->fd < 0) return refuse(err, f->path, "cannot open it");
-    enum qr_status st = check_owned(f, err);
+    if (f->fd < 0) return refuse(f, err, "cannot open it");
+    enum qr_status st = check_owned(f, &bytes, err);
     if (st != QR_OK) return st;
     f->is_ours = true;
-    if ((st = take_space(f, err)) != QR_OK) return st;
+    if ((st = begin(f, bytes, err)) != QR_OK || (st = take_space(f, err)) != QR_OK) return st;
     int flags = fcntl(f->fd, F_GETFL);
     f->is_direct = flags >= 0 && fcntl(f->fd, F_SETFL, flags | O_DIRECT) == 0;
     return QR_OK;
@@ -101,13 +136,13 @@ static bool give_up_direct(struct tier_file *f)
     return flags >= 0 && fcntl(f->fd, F_SETFL, flags & ~O_DIRECT) == 0;
 }
 
-// All bytes of a slot, or an error.
-static enum qr_status transfer(struct tier_file *f, enum qr_io_kind kind, uint8_t *p, off_t at)
+// All of these bytes, or an error.
+static enum qr_status transfer(struct tier_file *f, enum qr_io_kind kind, uint8_t *p, size_t bytes, off_t at)
 {
     size_t n = 0;
-    while (n < f->stride) {
-        ssize_t got = kind == QR_IO_READ ? pread(f->fd, p + n, f->stride - n, at + (off_t)n)
-                                         : pwrite(f->fd, p + n, f->stride - n, at + (off_t)n);
+    while (n < bytes) {
+        ssize_t got = kind == QR_IO_READ ? pread(f->fd, p + n, bytes - n, at + (off_t)n)
+                                         : pwrite(f->fd, p + n, bytes - n, at + (off_t)n);
         if (got > 0)
             n += (size_t)got;
         else if (got == 0)
@@ -124,13 +159,17 @@ static enum qr_status work_on(struct tier_file *f, const struct qr_io *io)
     uint8_t *block = m->base + (size_t)io->mem * f->conf.block_bytes;
     bool aligned = f->stride == f->conf.block_bytes && (uintptr_t)block % PAGE == 0;
     uint8_t *p = aligned ? block : f->bounce;
-    off_t at = (off_t)(PAGE + io->file * f->stride);
+    off_t at = (off_t)(f->slots_at + io->file * f->stride);
     if (io->kind == QR_IO_WRITE) {
         if (!aligned) memcpy(p, block, f->conf.block_bytes);
         f->sums[io->file] = qr_hash_words(io->file, p, f->conf.block_bytes);
-        return transfer(f, QR_IO_WRITE, p, at);
+        enum qr_status written = transfer(f, QR_IO_WRITE, p, f->stride, at);
+        if (written != QR_OK || !is_kept(f)) return written;
+        size_t note_at, note_bytes;
+        keep_note(&f->keep, io->file, f->sums[io->file], io->tag, &note_at, &note_bytes);
+        return transfer(f, QR_IO_WRITE, f->keep.records + (note_at - PAGE), note_bytes, (off_t)note_at);
     }
-    enum qr_status st = transfer(f, QR_IO_READ, p, at);
+    enum qr_status st = transfer(f, QR_IO_READ, p, f->stride, at);
     if (st != QR_OK) return st;
     if (qr_hash_words(io->file, p, f->conf.block_bytes) != f->sums[io->file]) return QR_EIO;
     if (!aligned) memcpy(block, p, f->conf.block_bytes);
@@ -167,6 +206,12 @@ static enum qr_status allocate(struct tier_file *f)
     f->todo = qr_malloc(QR_MEM_EXEC, n * sizeof *f->todo);
     f->done = qr_malloc(QR_MEM_EXEC, n * sizeof *f->done);
     f->bounce = qr_pages_alloc(QR_MEM_EXEC, f->stride);
+    f->slots_at = PAGE;
+    if (is_kept(f)) {
+        const struct tier_file_conf *c = &f->conf;
+        if (keep_init(&f->keep, c->n_slots, c->block_bytes, c->tag_bytes, c->identity) != QR_OK) return QR_ENOMEM;
+        f->slots_at = keep_head_bytes(&f->keep);
+    }
     return f->sums && f->todo && f->done && f->bounce ? QR_OK : QR_ENOMEM;
 }
 
@@ -174,7 +219,7 @@ enum qr_status tier_file_new(const struct tier_file_conf *conf, struct tier_file
 {
     QR_ASSERT(conf->n_slots >= 1 && conf->block_bytes >= 1);
     struct tier_file *f = qr_calloc(QR_MEM_EXEC, 1, sizeof *f);
-    if (!f) return qr_fail(err, QR_ENOMEM, "swap file: no memory");
+    if (!f) return qr_fail(err, QR_ENOMEM, "KV file: no memory");
     f->conf = *conf;
     f->fd = -1;
     f->stride = (conf->block_bytes + PAGE - 1) / PAGE * PAGE;
@@ -188,15 +233,15 @@ enum qr_status tier_file_new(const struct tier_file_conf *conf, struct tier_file
     f->path = qr_strdup(QR_MEM_EXEC, conf->path);
     enum qr_status st = QR_OK;
     if (!f->path || allocate(f) != QR_OK)
-        st = qr_fail(err, QR_ENOMEM, "swap file: no memory for the list of %u blocks", conf->n_slots);
+        st = qr_fail(err, QR_ENOMEM, "KV file: no memory for the list of %u blocks", conf->n_slots);
     if (st == QR_OK) st = open_file(f, err);
     if (st == QR_OK && !(f->has_thread = pthread_create(&f->thread, NULL, run, f) == 0))
-        st = qr_fail(err, QR_ENOMEM, "swap file: its thread did not start");
+        st = qr_fail(err, QR_ENOMEM, "KV file: its thread did not start");
     if (st != QR_OK) {
         tier_file_free(&f);
         return st;
     }
-    if (!f->is_direct) QR_INFO("exec", "swap file %s: no O_DIRECT here, so it goes through the page cache", f->path);
+    if (!f->is_direct) QR_INFO("exec", "%s: no O_DIRECT here, so it goes through the page cache", f->path);
     *out = f;
     return QR_OK;
 }
@@ -212,12 +257,13 @@ void tier_file_free(struct tier_file **file)
         pthread_mutex_unlock(&f->lock);
         pthread_join(f->thread, NULL);
     }
-    if (f->is_ours) unlink(f->path); // while its lock is held: nobody else has taken it over
+    if (f->is_ours && !is_kept(f)) unlink(f->path); // while its lock is held: nobody else has taken it over
     if (f->fd >= 0) close(f->fd);
     pthread_mutex_destroy(&f->lock);
     pthread_cond_destroy(&f->todo_cond);
     pthread_cond_destroy(&f->done_cond);
     qr_pages_free(QR_MEM_EXEC, f->bounce, f->stride);
+    keep_fini(&f->keep);
     qr_free(f->path);
     qr_free(f->sums);
     qr_free(f->todo);
@@ -261,4 +307,14 @@ int32_t tier_file_poll(struct tier_file *f, struct qr_io_done *out, int32_t cap,
 bool tier_file_is_direct(const struct tier_file *f)
 {
     return f->is_direct;
+}
+
+const void *tier_file_tag(const struct tier_file *f, uint32_t slot)
+{
+    return keep_tag(&f->keep, slot);
+}
+
+const uint64_t *tier_file_key(const struct tier_file *f)
+{
+    return f->keep.key;
 }

@@ -18,11 +18,18 @@ struct tiers {
     struct kvmem ram;
     bool has_ram;
     struct tier_file *file; // NULL: none
+    struct tier_file *kept; // of cached prefixes; its slots have numbers behind the other's
+    uint32_t n_file;
 };
 
 struct tiers_conf {
     uint32_t n_ram, n_staging, n_file;
     const char *path; // of the file
+    // Cached prefixes: slots of the RAM tier behind those, and of a file of their own behind the other's.
+    uint32_t n_prefix_ram, n_prefix_file;
+    const char *prefix_path;
+    size_t prefix_tag_bytes;
+    uint64_t prefix_identity[2]; // what its blocks are good for
 };
 enum qr_status tiers_init(struct tiers *t, struct kvmem *pool, const struct tiers_conf *conf,
                           struct qr_error *err) QR_MUST_CHECK;
@@ -32,6 +39,9 @@ void tiers_touch(struct tiers *t, const struct qr_batch *b);
 void tiers_copy(const struct tiers *t, const struct qr_batch_copy *copy);
 // No slot holds anything that will be read again.
 void tiers_trim(struct tiers *t);
+// As core/exec.h has them.
+void tiers_io_submit(struct tiers *t, const struct qr_io *io, int32_t n);
+int32_t tiers_io_poll(struct tiers *t, struct qr_io_done *out, int32_t cap, int timeout_ms);
 // Copies of the batch from `first` on that are of one phase.
 int32_t tiers_phase(const struct qr_batch *b, int32_t first);
 

@@ -5,6 +5,7 @@
 #include "base/assert.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "kv/spill.h"
 
 // A partly filled block is looked for among so many children, the youngest first: behind a prompt that
 // thousands share, it would else cost more to find than the less than one block that it saves.
@@ -22,6 +23,7 @@ struct node { // of a cached block; not initialised for others
 
 struct qr_kv_prefix {
     struct qr_kv_pool *pool;
+    struct qr_kv_spill *spill; // NULL: what is evicted is lost
     int32_t block_size;
     uint64_t seed, last_stamp;
     uint32_t epoch, n_nodes;
@@ -227,12 +229,19 @@ void qr_kv_prefix_forget(struct qr_kv_prefix *x, qr_block_id block)
     }
 }
 
+void qr_kv_prefix_attach(struct qr_kv_prefix *x, struct qr_kv_spill *spill)
+{
+    x->spill = spill;
+}
+
 qr_block_id qr_kv_prefix_take(struct qr_kv_prefix *x)
 {
     bool evicted;
     qr_block_id id = qr_kv_pool_take(x->pool, &evicted);
-    // The one place where contents are lost: a tier would store the block before its taker writes into it.
-    if (evicted) qr_kv_prefix_forget(x, id);
+    if (!evicted) return id;
+    // The one place where contents are lost.
+    if (x->spill && x->nodes[id].n_tokens == x->block_size) qr_kv_spill_evict(x->spill, id, tokens_of(x, id));
+    qr_kv_prefix_forget(x, id);
     return id;
 }
 

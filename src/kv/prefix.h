@@ -31,6 +31,7 @@
 #define QR_KV_CLASS_D 0x80000000u
 
 struct qr_kv_prefix;
+struct qr_kv_spill;
 
 // A place in the tree: behind a full block, or a tenant's root. It goes stale when its block is forgotten, or
 // by a reset.
@@ -68,6 +69,8 @@ bool qr_kv_prefix_add(struct qr_kv_prefix *x, struct qr_kv_place *at, const uint
                       qr_block_id block);
 // Forgets a cached block and all behind it.
 void qr_kv_prefix_forget(struct qr_kv_prefix *x, qr_block_id block);
+// What is evicted from here on is offered to `spill` first, which is borrowed (kv/spill.h).
+void qr_kv_prefix_attach(struct qr_kv_prefix *x, struct qr_kv_spill *spill);
 // qr_kv_pool_take; what it evicts is forgotten.
 qr_block_id qr_kv_prefix_take(struct qr_kv_prefix *x) QR_MUST_CHECK;
 // Forgets everything.

@@ -8,6 +8,7 @@
 #include "base/machine.h"
 #include "base/mem.h"
 #include "kern/kern.h"
+#include "kv/store.h"
 #include "lib/lib_internal.h"
 #include "sched/policy.h"
 
@@ -95,9 +96,15 @@ static enum qr_status start_engine(struct qr_lib *lib, const struct qr_lib_conf 
                                 .step_bytes = step_bytes(&info->model, info->max_num_batched_tokens)};
     struct lib_pool pool;
     struct lib_tiers tiers;
-    enum qr_status st = lib_size_tiers(&memory, conf->swap_bytes, conf->swap_file_bytes, &tiers, err);
+    struct lib_tier_bytes bytes = {.swap_ram = conf->swap_bytes,
+                                   .swap_file = conf->swap_file_bytes,
+                                   .prefix_ram = conf->prefix_ram_bytes,
+                                   .prefix_file = conf->prefix_file_bytes};
+    enum qr_status st = lib_size_tiers(&memory, &bytes, &tiers, err);
     if (st != QR_OK) return st;
-    memory.used_bytes += (tiers.n_ram + tiers.n_staging) * info->block_bytes;
+    memory.used_bytes += ((uint64_t)tiers.n_ram + tiers.n_staging + tiers.n_prefix_ram) * info->block_bytes;
+    info->n_prefix_ram_blocks = tiers.n_prefix_ram;
+    info->n_prefix_file_blocks = tiers.n_prefix_file;
     info->n_swap_blocks = tiers.n_ram;
     info->n_swap_file_blocks = tiers.n_file;
     info->n_staging_blocks = tiers.n_staging;
@@ -115,7 +122,12 @@ static enum qr_status start_engine(struct qr_lib *lib, const struct qr_lib_conf 
                                     .tiers = {.n_ram = tiers.n_ram,
                                               .n_staging = tiers.n_staging,
                                               .n_file = tiers.n_file,
-                                              .path = conf->swap_file}};
+                                              .path = conf->swap_file,
+                                              .n_prefix_ram = tiers.n_prefix_ram,
+                                              .n_prefix_file = tiers.n_prefix_file,
+                                              .prefix_path = conf->prefix_file,
+                                              .prefix_tag_bytes = qr_kv_tag_bytes(info->block_size)}};
+    if (tiers.n_prefix_file > 0 && (st = lib_identity(conf, info, xc.tiers.prefix_identity, err)) != QR_OK) return st;
     if ((st = qr_exec_local_new(&xc, &lib->exec, err)) != QR_OK) return st;
     struct qr_engine_conf ec = {.max_num_seqs = info->max_num_seqs,
                                 .max_num_batched_tokens = info->max_num_batched_tokens,

@@ -33,6 +33,9 @@ struct qr_lib_conf {
     uint64_t swap_bytes; // memory beside the pool for preempted requests; 0: none
     const char *swap_file; // NULL: none
     uint64_t swap_file_bytes;
+    uint64_t prefix_ram_bytes; // memory beside the pool for cached prefixes; 0: none
+    const char *prefix_file;   // and a file, kept for the next process; NULL: none
+    uint64_t prefix_file_bytes;
     enum qr_preempt_mode preempt_mode;
     uint64_t preempt_every; // tests: every so many steps everything is preempted; 0: never
     double memory_share;    // of the smaller of RAM and the cgroup limit, for everything
@@ -64,6 +67,7 @@ struct qr_lib_info {
     uint64_t kv_bytes, block_bytes;
     uint32_t n_swap_blocks; // that fit into the swap space
     uint32_t n_swap_file_blocks, n_staging_blocks;
+    uint32_t n_prefix_ram_blocks, n_prefix_file_blocks; // for cached prefixes
     const char *policy;  // its name
     bool takes_priority; // whether a request's priority may be other than 0
     bool prefix_caching, has_template;

@@ -92,13 +92,20 @@ struct lib_memory {
     uint64_t used_bytes;    // weights, what the process holds besides, swap space
     uint64_t step_bytes;    // activations of the largest step, not yet taken
 };
+struct lib_tier_bytes {
+    uint64_t swap_ram, swap_file, prefix_ram, prefix_file;
+};
 struct lib_tiers {
-    uint32_t n_ram, n_file, n_staging; // blocks
+    uint32_t n_ram, n_file, n_staging, n_prefix_ram, n_prefix_file; // blocks
 };
 // Blocks of the tiers beside the pool that so many bytes hold; what they take of memory counts as used before the
 // pool is sized.
-enum qr_status lib_size_tiers(const struct lib_memory *m, uint64_t swap_bytes, uint64_t file_bytes,
-                              struct lib_tiers *out, struct qr_error *err) QR_MUST_CHECK;
+enum qr_status lib_size_tiers(const struct lib_memory *m, const struct lib_tier_bytes *bytes, struct lib_tiers *out,
+                              struct qr_error *err) QR_MUST_CHECK;
+// What a cached block's numbers depend on: the model file, the build, the instruction set, options. Two processes with
+// the same identity compute the same bits.
+enum qr_status lib_identity(const struct qr_lib_conf *conf, const struct qr_lib_info *info, uint64_t out[2],
+                            struct qr_error *err) QR_MUST_CHECK;
 
 struct lib_pool {
     uint32_t n_blocks;

@@ -99,21 +99,32 @@ static enum qr_status blocks_of_option(const char *flag, uint64_t bytes, uint64_
     return QR_OK;
 }
 
-enum qr_status lib_size_tiers(const struct lib_memory *m, uint64_t swap_bytes, uint64_t file_bytes,
-                              struct lib_tiers *out, struct qr_error *err)
+enum qr_status lib_size_tiers(const struct lib_memory *m, const struct lib_tier_bytes *bytes, struct lib_tiers *out,
+                              struct qr_error *err)
 {
     *out = (struct lib_tiers){0};
     // A slot of the file is a whole number of pages.
     uint64_t slot_bytes = (m->block_bytes + 4095) / 4096 * 4096;
-    enum qr_status st = blocks_of_option("swap-space", swap_bytes, m->block_bytes, &out->n_ram, err);
-    if (st == QR_OK) st = blocks_of_option("swap-file-size", file_bytes, slot_bytes, &out->n_file, err);
-    if (st != QR_OK || out->n_file == 0) return st;
+    const struct {
+        const char *flag;
+        uint64_t bytes, each;
+        uint32_t *n;
+    } rows[] = {{"swap-space", bytes->swap_ram, m->block_bytes, &out->n_ram},
+                {"swap-file-size", bytes->swap_file, slot_bytes, &out->n_file},
+                {"prefix-cache-ram", bytes->prefix_ram, m->block_bytes, &out->n_prefix_ram},
+                {"prefix-cache-file-size", bytes->prefix_file, slot_bytes, &out->n_prefix_file}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        enum qr_status st = blocks_of_option(rows[i].flag, rows[i].bytes, rows[i].each, rows[i].n, err);
+        if (st != QR_OK) return st;
+    }
+    uint64_t n_files = (uint64_t)out->n_file + out->n_prefix_file;
+    if (n_files == 0) return QR_OK;
     uint64_t longest = blocks_of(m->max_model_len > 0 ? m->max_model_len : m->ctx_max, m->block_size) * m->block_bytes;
-    uint64_t bytes = longest < STAGING_BYTES_MIN   ? STAGING_BYTES_MIN
+    uint64_t staging = longest < STAGING_BYTES_MIN   ? STAGING_BYTES_MIN
                      : longest > STAGING_BYTES_MAX ? STAGING_BYTES_MAX
                                                    : longest;
-    uint64_t n = bytes / m->block_bytes > 0 ? bytes / m->block_bytes : 1;
-    out->n_staging = n < out->n_file ? (uint32_t)n : out->n_file;
+    uint64_t n = staging / m->block_bytes > 0 ? staging / m->block_bytes : 1;
+    out->n_staging = (uint32_t)(n < n_files ? n : n_files);
     return QR_OK;
 }
 

@@ -93,22 +93,27 @@ QR_TEST(memory_tiers_are_whole_blocks_and_stage_a_request)
     struct lib_memory m = usual();
     struct lib_tiers t;
     struct qr_error err;
-    assert_int_equal(lib_size_tiers(&m, 0, 0, &t, &err), QR_OK);
+    assert_int_equal(lib_size_tiers(&m, &(struct lib_tier_bytes){0}, &t, &err), QR_OK);
     assert_int_equal(t.n_ram + t.n_file + t.n_staging, 0);
-    assert_int_equal(lib_size_tiers(&m, GIB + 5, 10 * GIB, &t, &err), QR_OK);
+    assert_int_equal(lib_size_tiers(&m, &(struct lib_tier_bytes){.swap_ram = GIB + 5, .swap_file = 10 * GIB}, &t, &err), QR_OK);
     assert_int_equal(t.n_ram, 1024);
     assert_int_equal(t.n_file, 10 * 1024);
     assert_int_equal(t.n_staging, 256); // 8,192 tokens would take 512 MiB
     m.max_model_len = 2048;
-    assert_int_equal(lib_size_tiers(&m, 0, 10 * GIB, &t, &err), QR_OK);
+    assert_int_equal(lib_size_tiers(&m, &(struct lib_tier_bytes){.swap_ram = 0, .swap_file = 10 * GIB}, &t, &err), QR_OK);
     assert_int_equal(t.n_staging, 128);
-    assert_int_equal(lib_size_tiers(&m, 0, 3 << 20, &t, &err), QR_OK);
+    assert_int_equal(lib_size_tiers(&m, &(struct lib_tier_bytes){.swap_ram = 0, .swap_file = 3 << 20}, &t, &err), QR_OK);
     assert_int_equal(t.n_staging, 3); // no more than the file
+    struct lib_tier_bytes prefix = {.prefix_ram = 9 << 20, .prefix_file = 5 << 20};
+    assert_int_equal(lib_size_tiers(&m, &prefix, &t, &err), QR_OK);
+    assert_int_equal(t.n_prefix_ram, 9);
+    assert_int_equal(t.n_prefix_file, 5);
+    assert_int_equal(t.n_staging, 5);
     m.block_bytes = 5000; // a slot of the file is two pages
-    assert_int_equal(lib_size_tiers(&m, 5000, 3 * 8192, &t, &err), QR_OK);
+    assert_int_equal(lib_size_tiers(&m, &(struct lib_tier_bytes){.swap_ram = 5000, .swap_file = 3 * 8192}, &t, &err), QR_OK);
     assert_int_equal(t.n_ram, 1);
     assert_int_equal(t.n_file, 3);
-    assert_int_equal(lib_size_tiers(&m, 4999, 0, &t, &err), QR_EINVAL);
+    assert_int_equal(lib_size_tiers(&m, &(struct lib_tier_bytes){.swap_ram = 4999, .swap_file = 0}, &t, &err), QR_EINVAL);
     assert_non_null(strstr(err.msg, "--swap-space of 4999 bytes: expected room for 1 to"));
-    assert_int_equal(lib_size_tiers(&m, 0, 4999, &t, &err), QR_EINVAL);
+    assert_int_equal(lib_size_tiers(&m, &(struct lib_tier_bytes){.swap_ram = 0, .swap_file = 4999}, &t, &err), QR_EINVAL);
 }

@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/test.h"
+#include "kv/store.h"
 #include "lib/lib_internal.h"
 
 #define NO_MODEL "no tiny models: python tests/tiny-model/make.py BUILD/tiny"
@@ -26,6 +28,7 @@ struct answer {
 struct run { // one workload, undisturbed or not
     struct qr_engine_conf conf;
     struct tiers_conf tiers;
+    uint32_t n_blocks;
     struct answer answers[REQS];
     struct qr_snapshot end;
     int32_t n_steps;
@@ -95,13 +98,14 @@ static void run(const struct rig *r, struct run *w)
                                     .n_slots = 8,
                                     .n_tokens_max = BUDGET,
                                     .block_size = 16,
-                                    .n_blocks = BLOCKS,
+                                    .n_blocks = w->n_blocks ? w->n_blocks : BLOCKS,
                                     .tiers = w->tiers};
     struct qr_exec *x = NULL;
     struct qr_engine *e = NULL;
     struct qr_event ev;
     qr_req_id ids[REQS];
     memset(w->answers, 0, sizeof w->answers);
+    qr_log_set_level(QR_LOG_WARN);
     w->conf.max_num_seqs = 8;
     w->conf.max_num_batched_tokens = BUDGET;
     w->conf.max_model_len = 128;
@@ -119,6 +123,7 @@ static void run(const struct rig *r, struct run *w)
     qr_engine_snapshot(e, &w->end);
     qr_engine_free(&e);
     x->ops->close(x);
+    qr_log_set_level(QR_LOG_INFO);
     assert_int_equal(w->end.n_blocks_used, 0);
     for (int t = 0; t < QR_TIERS; t++) assert_int_equal(w->end.n_slots_used[t], 0);
 }
@@ -139,20 +144,34 @@ static void same_answers(const struct run *w, const struct run *right)
 static const struct { // every way that blocks can go
     enum qr_preempt_mode mode;
     struct tiers_conf tiers;
+    bool prefix;       // cached prefixes, whose blocks go to the tiers too
+    uint32_t n_blocks; // 0: enough
 } ways[] = {
-    {QR_PREEMPT_RECOMPUTE, {0}},
-    {QR_PREEMPT_SWAP, {.n_ram = BLOCKS}},
-    {QR_PREEMPT_SWAP, {.n_ram = 5}}, // some fit, others are recomputed
-    {QR_PREEMPT_SWAP, {.n_file = BLOCKS, .n_staging = BLOCKS}},
-    {QR_PREEMPT_SWAP, {.n_ram = 6, .n_file = BLOCKS, .n_staging = 7}}, // all three
+    {.mode = QR_PREEMPT_RECOMPUTE},
+    {.mode = QR_PREEMPT_SWAP, .tiers = {.n_ram = BLOCKS}},
+    {.mode = QR_PREEMPT_SWAP, .tiers = {.n_ram = 5}}, // some fit, others are recomputed
+    {.mode = QR_PREEMPT_SWAP, .tiers = {.n_file = BLOCKS, .n_staging = BLOCKS}},
+    {.mode = QR_PREEMPT_SWAP, .tiers = {.n_ram = 6, .n_file = BLOCKS, .n_staging = 7}}, // all three
+    {.mode = QR_PREEMPT_RECOMPUTE, .prefix = true}, // from what is still there
+    {.mode = QR_PREEMPT_RECOMPUTE, .prefix = true, .n_blocks = 14, .tiers = {.n_prefix_ram = BLOCKS}},
+    {.mode = QR_PREEMPT_SWAP,
+     .prefix = true,
+     .n_blocks = 14,
+     .tiers = {.n_ram = 5, .n_prefix_ram = 3, .n_prefix_file = BLOCKS, .n_staging = 9}},
 };
 
 static void disturb(struct run *w, size_t way)
 {
     static char path[200];
     snprintf(path, sizeof path, "%s", qr_test_build_path("preempt-test-swap"));
-    *w = (struct run){.tiers = ways[way].tiers};
+    static char kept[200];
+    snprintf(kept, sizeof kept, "%s", qr_test_build_path("preempt-test-prefix"));
+    unlink(kept);
+    *w = (struct run){.tiers = ways[way].tiers, .n_blocks = ways[way].n_blocks};
     w->tiers.path = path;
+    w->tiers.prefix_path = kept;
+    w->tiers.prefix_tag_bytes = qr_kv_tag_bytes(16);
+    w->conf.prefix_caching = ways[way].prefix;
     w->conf.preempt_mode = ways[way].mode;
 }
 

@@ -241,7 +241,12 @@ void qr_metrics_take(struct qr_metrics *m, const struct qr_snapshot *s)
         {QR_METRIC_PROMPT_TOKENS, (double)(s->n_prompt_tokens + s->n_cache_hits)},
         {QR_METRIC_PROMPT_HIT, (double)s->n_cache_hits},
         {QR_METRIC_PROMPT_CACHED, (double)s->n_cache_hits},
-        {QR_METRIC_CACHED_DEVICE, (double)s->n_cache_hits},
+        {QR_METRIC_CACHED_DEVICE, (double)(s->n_cache_hits - s->n_cache_hits_of[QR_TIER_RAM] -
+                                           s->n_cache_hits_of[QR_TIER_FILE])},
+        {QR_METRIC_CACHED_HOST, (double)s->n_cache_hits_of[QR_TIER_RAM]},
+        {QR_METRIC_CACHED_DISK, (double)s->n_cache_hits_of[QR_TIER_FILE]},
+        {QR_METRIC_PREFIX_RAM, s->n_spilled[QR_TIER_RAM]},
+        {QR_METRIC_PREFIX_FILE, s->n_spilled[QR_TIER_FILE]},
         {QR_METRIC_CACHE_QUERIES, (double)s->n_cache_queries},
         {QR_METRIC_CACHE_HITS, (double)s->n_cache_hits},
         {QR_METRIC_CACHE_GENERATED, (double)s->n_cache_generated},

@@ -43,6 +43,7 @@ static bool fits_worst_case(const struct qr_sched *s, const struct qr_sched_req 
 // nothing; those that are free leave the free list like any other.
 bool sched_has_room(const struct qr_sched *s, struct qr_sched_req *r)
 {
+    s->hit->must_wait = false;
     if (s->n_running_seqs + r->n_live > s->conf.max_num_seqs || r->n_io > 0) return false;
     uint32_t spare = sched_spare(s, r);
     if (s->conf.layout != QR_KV_PAGED) {
@@ -50,6 +51,7 @@ bool sched_has_room(const struct qr_sched *s, struct qr_sched_req *r)
         return qr_kv_tables_room(s->tables, &w, (uint32_t)r->n_live, outstanding(s), spare);
     }
     const struct sched_hit *hit = sched_find(s, r);
+    if (hit->must_wait) return false;
     uint32_t need = outstanding(s) + qr_sched_req_blocks(r, s->conf.block_size) + spare - hit->n_busy;
     uint32_t n_free = qr_kv_tables_n_free(s->tables);
     // A block to copy from is held until the last choice has copied it: one more than the request needs, then

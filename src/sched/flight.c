@@ -6,7 +6,7 @@
 
 enum qr_status sched_flight_new(struct qr_sched *s)
 {
-    size_t n = s->conf.n_slots[QR_TIER_FILE];
+    size_t n = s->conf.n_slots[QR_TIER_FILE] + s->conf.n_prefix[QR_TIER_FILE];
     QR_ASSERT(n == 0 || s->conf.layout == QR_KV_PAGED); // other layouts pin no single blocks
     s->ios = qr_calloc(QR_MEM_SCHED, n + 1, sizeof *s->ios);
     s->flight = qr_malloc(QR_MEM_SCHED, (n + 1) * sizeof *s->flight);
@@ -29,24 +29,37 @@ void sched_io_start(struct qr_sched *s, struct qr_sched_req *r, const struct qr_
     s->ios[io->file] = (struct sched_io){.owner = r, .io = *io, .at = s->n_flight};
     s->flight[s->n_flight++] = io->file;
     s->io_orders[s->n_io_orders++] = *io;
-    r->n_io++;
-    qr_kv_tier_ref(s->tiers[QR_TIER_FILE], io->file);
-    if (io->kind == QR_IO_WRITE) return; // its staging slot is nobody else's
+    if (r) r->n_io++;
+    if (sched_spill_owns_file(s, io->file))
+        sched_spill_pin(s, io);
+    else
+        qr_kv_tier_ref(s->tiers[QR_TIER_FILE], io->file);
+    if (io->kind == QR_IO_WRITE) return; // a staging slot is nobody else's
     qr_kv_pool_ref(s->pool, io->mem);
     s->n_reads++;
 }
 
+bool sched_io_is_busy(const struct qr_sched *s, uint32_t file)
+{
+    uint32_t at = s->ios[file].at;
+    return at < s->n_flight && s->flight[at] == file;
+}
+
 // The I/O is over, or never began.
-static void unpin(struct qr_sched *s, uint32_t file)
+static void unpin(struct qr_sched *s, uint32_t file, bool arrived)
 {
     struct sched_io *i = &s->ios[file];
     uint32_t last = s->flight[--s->n_flight];
     QR_ASSERT(i->at <= s->n_flight && s->ios[last].at == s->n_flight);
     s->flight[i->at] = last;
     s->ios[last].at = i->at;
-    qr_kv_tier_unref(s->tiers[QR_TIER_FILE], file);
+    if (sched_spill_owns_file(s, file))
+        sched_spill_unpin(s, &i->io, arrived);
+    else
+        qr_kv_tier_unref(s->tiers[QR_TIER_FILE], file);
     if (i->io.kind == QR_IO_WRITE) {
-        qr_kv_tier_unref(s->staging, i->io.mem - s->conf.n_slots[QR_TIER_RAM]);
+        if (!sched_spill_owns_mem(s, i->io.mem))
+            qr_kv_tier_unref(s->staging, i->io.mem - s->conf.n_slots[QR_TIER_RAM]);
     } else {
         qr_kv_pool_unref(s->pool, i->io.mem);
         s->n_reads--;
@@ -63,7 +76,7 @@ void sched_io_revoke_writes(struct qr_sched *s)
             continue;
         }
         if (s->ios[io.file].owner) s->ios[io.file].owner->n_io--;
-        unpin(s, io.file);
+        unpin(s, io.file, false);
     }
     s->n_io_orders = n;
 }
@@ -96,8 +109,10 @@ void qr_sched_io_done(struct qr_sched *s, const struct qr_io_done *done)
     struct sched_io *i = &s->ios[done->io.file];
     struct qr_sched_req *r = i->owner;
     QR_ASSERT(i->io.kind == done->io.kind && i->io.mem == done->io.mem);
-    unpin(s, done->io.file);
-    if (done->status == QR_OK && done->io.kind == QR_IO_WRITE)
+    unpin(s, done->io.file, done->status == QR_OK);
+    if (sched_spill_owns_file(s, done->io.file))
+        ; // counted as hits
+    else if (done->status == QR_OK && done->io.kind == QR_IO_WRITE)
         s->counts.n_blocks_out[QR_TIER_FILE]++;
     else if (done->status == QR_OK)
         s->counts.n_blocks_in[QR_TIER_FILE]++;
@@ -142,14 +157,16 @@ void sched_land(struct qr_sched *s)
 void sched_check_flight(const struct qr_sched *s)
 {
     uint32_t n_reads = 0;
-    QR_ASSERT(s->n_flight <= s->conf.n_slots[QR_TIER_FILE]);
+    uint32_t n_staged = 0;
+    QR_ASSERT(s->n_flight <= s->conf.n_slots[QR_TIER_FILE] + s->conf.n_prefix[QR_TIER_FILE]);
     for (uint32_t i = 0; i < s->n_flight; i++) {
         const struct sched_io *f = &s->ios[s->flight[i]];
         QR_ASSERT(f->at == i && f->io.file == s->flight[i] && (!f->owner || f->owner->n_io > 0));
         if (f->io.kind == QR_IO_READ) QR_ASSERT(qr_kv_pool_refs(s->pool, f->io.mem) > 0);
         n_reads += f->io.kind == QR_IO_READ;
+        n_staged += f->io.kind == QR_IO_WRITE && !sched_spill_owns_mem(s, f->io.mem);
     }
     QR_ASSERT(n_reads == s->n_reads);
     qr_kv_tier_check(s->staging);
-    QR_ASSERT(qr_kv_tier_ref_sum(s->staging) == s->n_flight - n_reads);
+    QR_ASSERT(qr_kv_tier_ref_sum(s->staging) == n_staged);
 }

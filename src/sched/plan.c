@@ -166,6 +166,7 @@ const struct qr_batch *qr_sched_batch(struct qr_sched *s)
         caps.n_table += qr_kv_table_len(s->tables, s->grants[i].seq->slot);
         caps.n_copies += s->grants[i].n_copies;
     }
+    sched_spill_orders(s);
     caps.n_copies += (int32_t)(s->n_outs + s->n_ins);
     if (caps.n_seqs == 0 && caps.n_copies == 0) return NULL;
     struct qr_batch *b = qr_batch_init(s->batch_mem, &caps);

@@ -16,9 +16,8 @@ static bool is_d(const struct qr_sched *s, const struct qr_sched_req *r, int32_t
     return s->conf.exact || pos >= r->req->n_prompt || (r->prompt_d[pos / 8] >> pos % 8 & 1);
 }
 
-// The tokens of positions from .. from+n-1 as the index keeps them.
-static const uint32_t *tokens_at(const struct qr_sched *s, const struct qr_sched_req *r, const struct qr_seq *q,
-                                 int32_t from, int32_t n)
+const uint32_t *sched_tokens_at(const struct qr_sched *s, const struct qr_sched_req *r, const struct qr_seq *q,
+                                int32_t from, int32_t n)
 {
     for (int32_t i = 0; i < n; i++)
         s->tokens[i] = (uint32_t)qr_seq_id(r, q, from + i) | (is_d(s, r, from + i) ? QR_KV_CLASS_D : 0);
@@ -52,15 +51,17 @@ const struct sched_hit *sched_find(const struct qr_sched *s, struct qr_sched_req
     bool strict = r->n_preemptions > 0;
     h->place = qr_kv_prefix_root(s->prefix, r->req->tenant);
     while (h->n_tokens + bs <= most) {
-        qr_block_id id = qr_kv_prefix_next(s->prefix, &h->place, tokens_at(s, r, q, h->n_tokens, bs), strict);
-        if (id == QR_BLOCK_NONE) break; // a miss: the place to ask another tier for the rest
+        qr_block_id id = qr_kv_prefix_next(s->prefix, &h->place, sched_tokens_at(s, r, q, h->n_tokens, bs), strict);
+        if (id == QR_BLOCK_NONE) break;
         s->hit_ids[h->n_full++] = id;
         h->n_busy += qr_kv_pool_refs(s->pool, id) > 0;
         h->n_tokens += bs;
     }
+    sched_spill_find(s, r, h, most, strict);
+    if (h->n_tier > 0) return h; // what is partly filled hangs behind blocks of the pool only
     int32_t rest = most - h->n_tokens < bs ? most - h->n_tokens : bs;
     if (rest <= 0) return h;
-    s->hit_ids[h->n_full] = qr_kv_prefix_part(s->prefix, &h->place, tokens_at(s, r, q, h->n_tokens, rest), rest,
+    s->hit_ids[h->n_full] = qr_kv_prefix_part(s->prefix, &h->place, sched_tokens_at(s, r, q, h->n_tokens, rest), rest,
                                               strict, &h->n_part);
     h->n_tokens += h->n_part;
     return h;
@@ -72,6 +73,14 @@ void sched_find_full(const struct qr_sched *s)
     s->hit->n_part = 0;
 }
 
+// The tokens of the i-th block of a hit.
+static const uint32_t *hit_tokens(const struct qr_sched *s, const struct sched_hit *h, int32_t i)
+{
+    int32_t n;
+    bool spilled = i >= h->n_full && h->n_tier > 0;
+    return spilled ? sched_spill_tokens(s, i - h->n_full) : qr_kv_prefix_tokens(s->prefix, s->hit_ids[i], &n);
+}
+
 // Notes which prompt tokens are class D for good: those that another turn generated, where the request itself
 // would have computed P.
 static void note_classes(struct qr_sched *s, struct qr_sched_req *r, const struct sched_hit *h)
@@ -79,8 +88,7 @@ static void note_classes(struct qr_sched *s, struct qr_sched_req *r, const struc
     int32_t bs = s->conf.block_size, n_prompt = r->req->n_prompt;
     if (r->n_preemptions > 0) return; // what it found is of the classes that were noted
     for (int32_t pos = 0; pos < h->n_tokens && pos < n_prompt && !s->conf.exact; pos++) {
-        int32_t n;
-        if (!(qr_kv_prefix_tokens(s->prefix, s->hit_ids[pos / bs], &n)[pos % bs] & QR_KV_CLASS_D)) continue;
+        if (!(hit_tokens(s, h, pos / bs)[pos % bs] & QR_KV_CLASS_D)) continue;
         r->prompt_d[pos / 8] |= (uint8_t)(1 << pos % 8);
         s->counts.n_cache_generated++;
     }
@@ -107,6 +115,7 @@ void sched_adopt(struct qr_sched *s, struct qr_sched_req *r)
     note_classes(s, r, h);
     for (int32_t i = 0; i < h->n_full + (h->n_part > 0); i++)
         qr_kv_table_share(s->tables, q->slot, s->hit_ids[i]);
+    sched_spill_adopt(s, r, q, h);
     q->n_computed = h->n_tokens;
     if (q->n_seen < q->n_computed) q->n_seen = q->n_computed;
     q->place = h->place;
@@ -137,8 +146,12 @@ static void index_to(struct qr_sched *s, struct qr_sched_req *r, struct qr_seq *
         q->place = qr_kv_prefix_root(s->prefix, r->req->tenant);
         q->n_indexed = 0;
     }
-    for (; q->n_indexed < n / bs; q->n_indexed++)
-        qr_kv_prefix_add(s->prefix, &q->place, tokens_at(s, r, q, q->n_indexed * bs, bs), bs, ids[q->n_indexed]);
+    for (; q->n_indexed < n / bs; q->n_indexed++) {
+        const uint32_t *tokens = sched_tokens_at(s, r, q, q->n_indexed * bs, bs);
+        qr_block_id parent = q->place.block;
+        if (qr_kv_prefix_add(s->prefix, &q->place, tokens, bs, ids[q->n_indexed]))
+            sched_spill_register(s, r, parent, ids[q->n_indexed], tokens);
+    }
 }
 
 void sched_index(struct qr_sched *s, struct qr_sched_req *r, struct qr_seq *q)
@@ -154,9 +167,9 @@ static void forget_dropped(struct qr_sched *s, struct qr_sched_req *r, struct qr
     int32_t bs = s->conf.block_size, at = 0, n_match = 0;
     struct qr_kv_place place = qr_kv_prefix_root(s->prefix, r->req->tenant);
     for (; at + bs <= q->n_kept; at += bs)
-        if (qr_kv_prefix_next(s->prefix, &place, tokens_at(s, r, q, at, bs), true) == QR_BLOCK_NONE) return;
+        if (qr_kv_prefix_next(s->prefix, &place, sched_tokens_at(s, r, q, at, bs), true) == QR_BLOCK_NONE) return;
     int32_t n = q->n_ids - at < bs ? q->n_ids - at : bs;
-    qr_block_id id = qr_kv_prefix_part(s->prefix, &place, tokens_at(s, r, q, at, n), n, true, &n_match);
+    qr_block_id id = qr_kv_prefix_part(s->prefix, &place, sched_tokens_at(s, r, q, at, n), n, true, &n_match);
     if (id == QR_BLOCK_NONE || at + n_match <= q->n_kept) return;
     int32_t n_has;
     (void)qr_kv_prefix_tokens(s->prefix, id, &n_has);
@@ -180,7 +193,7 @@ void sched_cache_tail(struct qr_sched *s, struct qr_sched_req *r, struct qr_seq 
     qr_block_id id = qr_kv_table_ids(s->tables, q->slot)[n / bs];
     // One that others hold is theirs to fill.
     if (qr_kv_pool_refs(s->pool, id) > 1 || qr_kv_pool_is_cached(s->pool, id)) return;
-    qr_kv_prefix_add(s->prefix, &q->place, tokens_at(s, r, q, n - n_part, n_part), n_part, id);
+    qr_kv_prefix_add(s->prefix, &q->place, sched_tokens_at(s, r, q, n - n_part, n_part), n_part, id);
 }
 
 void sched_follow(const struct qr_seq *from, struct qr_seq *to)
@@ -192,6 +205,7 @@ void sched_follow(const struct qr_seq *from, struct qr_seq *to)
 void qr_sched_reset_prefix(struct qr_sched *s)
 {
     if (s->prefix) qr_kv_prefix_reset(s->prefix);
+    sched_spill_reset(s, true);
 }
 
 /* ==== Checking. ==== */
@@ -205,7 +219,7 @@ static void check_seq(const struct qr_sched *s, const struct qr_sched_req *r, co
         if (!qr_kv_pool_is_cached(s->pool, id)) continue;
         int32_t n_has, n = q->n_computed - i * bs < bs ? q->n_computed - i * bs : bs;
         const uint32_t *has = qr_kv_prefix_tokens(s->prefix, id, &n_has);
-        QR_ASSERT(n_has >= n && memcmp(has, tokens_at(s, r, q, i * bs, n), (size_t)n * sizeof *has) == 0);
+        QR_ASSERT(n_has >= n && memcmp(has, sched_tokens_at(s, r, q, i * bs, n), (size_t)n * sizeof *has) == 0);
     }
 }
 

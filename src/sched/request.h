@@ -41,6 +41,8 @@ struct qr_sched_conf {
     bool prefix_caching;  // of paged layouts
     uint64_t prefix_seed; // of the index's hashes
     bool exact;           // every row is class D
+    uint32_t n_prefix[QR_TIERS]; // slots for cached prefixes in each tier, behind those for preempted requests
+    uint64_t prefix_key[2];      // of the hash that their tags hold
     uint32_t n_slots[QR_TIERS]; // of the tiers that preempted blocks may go to; 0: none
     uint32_t n_staging; // slots of the RAM tier behind those: blocks on their way to the file
     enum qr_preempt_mode preempt_mode;

@@ -11,7 +11,9 @@ static uint32_t moves_max(const struct qr_sched_conf *c)
 {
     uint32_t n = 0;
     for (int t = 0; t < QR_TIERS; t++) n += c->n_slots[t];
-    return n;
+    n += c->n_staging;
+    // Cached prefixes come back from a slot for each who wants it, into a block each.
+    return c->n_prefix[QR_TIER_RAM] + c->n_prefix[QR_TIER_FILE] > 0 ? n + c->n_prefix[QR_TIER_RAM] + c->n_blocks : n;
 }
 
 static struct qr_batch_caps caps_of(const struct qr_sched_conf *c)
@@ -43,7 +45,7 @@ static enum qr_status new_prefix(struct qr_sched *s, struct qr_kv_tables_conf *t
     if (!s->hit_ids || !s->tokens) return QR_ENOMEM;
     enum qr_status st = qr_kv_prefix_new(s->pool, c->block_size, c->prefix_seed, &s->prefix);
     tc->prefix = s->prefix;
-    return st;
+    return st == QR_OK ? sched_spill_new(s, tc->n_blocks_max) : st;
 }
 
 enum qr_status qr_sched_new(const struct qr_sched_conf *conf, struct qr_sched **out)
@@ -88,6 +90,8 @@ void qr_sched_free(struct qr_sched **sched)
     if (!s) return;
     qr_kv_tables_free(&s->tables);
     qr_kv_prefix_free(&s->prefix);
+    qr_kv_spill_free(&s->spill);
+    qr_free(s->tier_hits);
     qr_kv_pool_free(&s->pool);
     qr_free(s->hit);
     qr_free(s->hit_ids);
@@ -123,7 +127,8 @@ bool qr_sched_idle(const struct qr_sched *s)
 bool qr_sched_trim(struct qr_sched *s)
 {
     if (!qr_sched_idle(s) || qr_kv_pool_n_free(s->pool) < qr_kv_pool_n_blocks(s->pool)) return false;
-    qr_sched_reset_prefix(s);
+    if (s->prefix) qr_kv_prefix_reset(s->prefix);
+    sched_spill_reset(s, false); // what is in the file stays there
     qr_kv_pool_reset(s->pool);
     return true;
 }
@@ -312,6 +317,7 @@ void qr_sched_failed(struct qr_sched *s)
         for (struct qr_sched_req *r = qr_queue_each(&s->waiting, NULL); r; r = qr_queue_each(&s->waiting, r))
             if (r->tier != QR_TIER_POOL && r->saved_in == s->i_plan) sched_drop_saved(s, r);
     sched_io_revoke_writes(s);
+    sched_spill_failed(s);
     s->n_outs = 0;
     sched_settle(s);
 }
@@ -412,6 +418,9 @@ void qr_sched_snapshot(const struct qr_sched *s, struct qr_snapshot *o)
     }
     o->n_cache_queries = c->n_cache_queries, o->n_cache_hits = c->n_cache_hits;
     o->n_cache_generated = c->n_cache_generated;
+    memcpy(o->n_cache_hits_of, c->n_cache_hits_of, sizeof o->n_cache_hits_of);
+    o->n_spilled[QR_TIER_RAM] = s->spill ? qr_kv_store_n_ready(qr_kv_spill_ram(s->spill)) : 0;
+    o->n_spilled[QR_TIER_FILE] = s->spill ? qr_kv_store_n_ready(qr_kv_spill_file(s->spill)) : 0;
     o->n_prompt_tokens = c->n_prompt_tokens, o->n_recomputed_tokens = c->n_recomputed_tokens;
 }
 
@@ -450,6 +459,7 @@ void qr_sched_check(const struct qr_sched *s)
     sched_check_saved(s);
     sched_check_flight(s);
     sched_check_prefix(s);
+    sched_check_spill(s);
     int32_t n_live = 0, n_tokens = 0;
     check_waiting(s);
     for (int32_t i = 0; i < s->n_running; i++) {

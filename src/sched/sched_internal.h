@@ -8,6 +8,7 @@
 
 #include "kv/pool.h"
 #include "kv/table.h"
+#include "kv/spill.h"
 #include "kv/tier.h"
 #include "sched/queue.h"
 #include "sched/sched.h"
@@ -33,6 +34,8 @@ struct sched_hit {
     struct qr_kv_place place;     // behind the full blocks
     int32_t n_tokens;             // in all
     int32_t n_full;               // blocks: hit_ids[0 .. n_full)
+    int32_t n_tier;               // blocks behind those, in other tiers: tier_hits[0 .. n_tier)
+    bool must_wait;               // for one of them, which is on its way to somebody else
     int32_t n_part;               // tokens of hit_ids[n_full], which is copied; 0: none
     uint32_t n_busy;              // full blocks that somebody holds: to hold them too costs nothing
 };
@@ -48,6 +51,11 @@ struct sched_time { // the step's budget in time (budget.c)
     bool is_spent;      // something was given to prompts
 };
 
+struct sched_tier_hit { // a block of a prompt that waits in a tier
+    enum qr_tier tier;
+    qr_slot_id slot;
+};
+
 struct sched_counts { // only grow
     uint64_t n_prompt_tokens, n_recomputed_tokens, n_preemptions, n_preempted_tokens;
     uint64_t n_yields; // preemptions for a better class
@@ -56,6 +64,7 @@ struct sched_counts { // only grow
     uint64_t n_entries, n_unshared; // the same: entries of tables, and different blocks in them
     uint64_t n_steps_of[QR_STEP_SIZES]; // by the step's tokens, as in the snapshot
     uint64_t n_cache_queries, n_cache_hits, n_cache_generated; // tokens, as in the snapshot
+    uint64_t n_cache_hits_of[QR_TIERS];
     uint64_t n_swaps, n_blocks_out[QR_TIERS], n_blocks_in[QR_TIERS];
 };
 
@@ -72,6 +81,9 @@ struct qr_sched {
     struct qr_kv_prefix *prefix; // NULL: off
     struct sched_hit *hit;       // of the request that was asked for last
     qr_block_id *hit_ids;        // (blocks of the longest sequence)
+    struct qr_kv_spill *spill;   // NULL: prefixes stay in the pool
+    struct sched_tier_hit *tier_hits; // (blocks of the longest sequence)
+    qr_block_id i_flush;              // blocks below were looked at
     uint32_t *tokens;            // (block_size) scratch
     struct qr_queue waiting;
     struct qr_sched_req **running; // (max_num_seqs), in serving order
@@ -160,7 +172,34 @@ int32_t sched_first_part(const struct qr_sched *s, struct qr_sched_req *r);
 // Admits waiting requests in their order while there is room.
 void sched_admit(struct qr_sched *s, int32_t left);
 
+// ==== spill.c ====
+
+enum qr_status sched_spill_new(struct qr_sched *s, int32_t n_blocks_max) QR_MUST_CHECK;
+// A full block was registered behind another one, or (QR_BLOCK_NONE) at the root.
+void sched_spill_register(struct qr_sched *s, const struct qr_sched_req *r, qr_block_id parent, qr_block_id id,
+                          const uint32_t *tokens);
+// Adds what the tiers have behind the full blocks of the hit, up to `most` tokens.
+void sched_spill_find(const struct qr_sched *s, struct qr_sched_req *r, struct sched_hit *h, int32_t most, bool strict);
+const uint32_t *sched_spill_tokens(const struct qr_sched *s, int32_t i_hit);
+// Takes blocks for that and orders copies and I/O; with I/O the request is loading.
+void sched_spill_adopt(struct qr_sched *s, struct qr_sched_req *r, struct qr_seq *q, const struct sched_hit *h);
+// Turns what the pool evicted in this plan into copies and I/O.
+void sched_spill_orders(struct qr_sched *s);
+// The plan's copies were made; and before that, where it is not known: those that left the pool were not.
+void sched_spill_settle(struct qr_sched *s);
+void sched_spill_failed(struct qr_sched *s);
+bool sched_spill_owns_mem(const struct qr_sched *s, uint32_t mem); // a slot of the RAM tier
+bool sched_spill_owns_file(const struct qr_sched *s, uint32_t file);
+void sched_spill_pin(struct qr_sched *s, const struct qr_io *io);
+void sched_spill_unpin(struct qr_sched *s, const struct qr_io *io, bool arrived);
+void sched_spill_reset(struct qr_sched *s, bool file_too);
+void sched_check_spill(const struct qr_sched *s);
+
 // ==== prefix.c ====
+
+// The tokens of positions from .. from+n-1 as the index keeps them, until the next call.
+const uint32_t *sched_tokens_at(const struct qr_sched *s, const struct qr_sched_req *r, const struct qr_seq *q,
+                                int32_t from, int32_t n);
 
 // The longest cached prefix of a waiting request, into s->hit; and without its partly filled block.
 const struct sched_hit *sched_find(const struct qr_sched *s, struct qr_sched_req *r);
@@ -219,7 +258,8 @@ void sched_make_way(struct qr_sched *s);
 enum qr_status sched_flight_new(struct qr_sched *s) QR_MUST_CHECK;
 void sched_flight_free(struct qr_sched *s);
 // Orders I/O of a block and pins both ends until it is done (K7).
-void sched_io_start(struct qr_sched *s, struct qr_sched_req *r, const struct qr_io *io);
+void sched_io_start(struct qr_sched *s, struct qr_sched_req *r, const struct qr_io *io); // r NULL: nobody's
+bool sched_io_is_busy(const struct qr_sched *s, uint32_t file); // of that slot of the file
 // Writes that were ordered in this plan are taken back.
 void sched_io_revoke_writes(struct qr_sched *s);
 // Nobody waits for the request's I/O any more.

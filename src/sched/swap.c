@@ -34,7 +34,7 @@ static void save_block(struct qr_sched *s, struct qr_sched_req *r, qr_block_id i
     qr_slot_id staged = qr_kv_tier_take(s->staging);
     QR_ASSERT(staged != QR_SLOT_NONE);
     out->dst = s->conf.n_slots[QR_TIER_RAM] + staged;
-    sched_io_start(s, r, &(struct qr_io){QR_IO_WRITE, slot, out->dst});
+    sched_io_start(s, r, &(struct qr_io){QR_IO_WRITE, slot, out->dst, NULL});
 }
 
 void sched_save(struct qr_sched *s, struct qr_sched_req *r, enum qr_tier tier)
@@ -70,7 +70,7 @@ static void load_block(struct qr_sched *s, struct qr_sched_req *r, struct qr_seq
     id = qr_kv_table_grow(s->tables, q->slot);
     qr_kv_tier_note(t, slot, id);
     if (r->tier == QR_TIER_FILE) {
-        sched_io_start(s, r, &(struct qr_io){QR_IO_READ, slot, id});
+        sched_io_start(s, r, &(struct qr_io){QR_IO_READ, slot, id, NULL});
         return;
     }
     qr_kv_tier_ref(t, slot);
@@ -128,7 +128,9 @@ void sched_end_saved(struct qr_sched *s, struct qr_sched_req *r, struct qr_seq *
 
 void sched_settle(struct qr_sched *s)
 {
+    sched_spill_settle(s);
     for (uint32_t i = 0; i < s->n_ins; i++) {
+        if (sched_spill_owns_mem(s, s->ins[i].src)) continue;
         qr_kv_tier_unref(s->tiers[s->ins[i].src_tier], s->ins[i].src);
         s->counts.n_blocks_in[s->ins[i].src_tier]++;
     }
@@ -153,8 +155,8 @@ void sched_check_saved(const struct qr_sched *s)
             QR_ASSERT(q->n_saved == 0 || s->running[i]->loading);
             n_entries[s->running[i]->tier] += (uint64_t)q->n_saved;
         }
-    n_entries[QR_TIER_FILE] += s->n_flight;
-    for (uint32_t i = 0; i < s->n_ins; i++) n_entries[s->ins[i].src_tier]++;
+    for (uint32_t i = 0; i < s->n_flight; i++) n_entries[QR_TIER_FILE] += !sched_spill_owns_file(s, s->flight[i]);
+    for (uint32_t i = 0; i < s->n_ins; i++) n_entries[QR_TIER_RAM] += !sched_spill_owns_mem(s, s->ins[i].src);
     for (int t = QR_TIER_POOL + 1; t < QR_TIERS; t++) {
         qr_kv_tier_check(s->tiers[t]);
         QR_ASSERT(qr_kv_tier_ref_sum(s->tiers[t]) == n_entries[t]);

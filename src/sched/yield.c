@@ -40,7 +40,7 @@ void sched_make_way(struct qr_sched *s)
     if (s->conf.layout != QR_KV_PAGED || s->conf.batching != QR_BATCHING_CONTINUOUS) return;
     // The last one is of the latest class; who is aged runs before all that are not.
     struct qr_sched_req *v = s->running[s->n_running - 1];
-    if (!yields_to(v, r) || sched_has_room(s, r) || !would_help(s, r)) return;
+    if (!yields_to(v, r) || sched_has_room(s, r) || s->hit->must_wait || !would_help(s, r)) return;
     v->n_yields++;
     s->counts.n_yields++;
     sched_preempt(s, v, r);

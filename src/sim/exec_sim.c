@@ -37,7 +37,8 @@ struct exec_sim {
 
 static uint32_t tier_blocks(const struct qr_exec_sim_conf *c, int tier)
 {
-    return tier == QR_TIER_POOL ? c->n_blocks : tier == QR_TIER_RAM ? c->n_ram + c->n_staging : c->n_file;
+    return tier == QR_TIER_POOL ? c->n_blocks : tier == QR_TIER_RAM ? c->n_ram + c->n_staging + c->n_prefix_ram
+                                                        : c->n_file + c->n_prefix_file;
 }
 
 static struct exec_sim *sim_of(struct qr_exec *x)
@@ -54,6 +55,8 @@ static void sim_info(struct qr_exec *x, struct qr_exec_info *out)
                                  .n_blocks = c->n_blocks,
                                  .tier_slots = {[QR_TIER_RAM] = c->n_ram, [QR_TIER_FILE] = c->n_file},
                                  .n_staging = c->n_staging,
+                                 .prefix_slots = {[QR_TIER_RAM] = c->n_prefix_ram, [QR_TIER_FILE] = c->n_prefix_file},
+                                 .prefix_key = {1, 2},
                                  .n_groups = 1,
                                  .n_vocab = c->n_vocab,
                                  .ctx_max = c->ctx_max};
@@ -306,7 +309,7 @@ static void sim_io_submit(struct qr_exec *x, const struct qr_io *io, int32_t n)
     struct exec_sim *e = sim_of(x);
     size_t bytes = (size_t)e->conf.block_size * sizeof(uint64_t);
     for (int32_t i = 0; i < n; i++) {
-        QR_ASSERT((uint32_t)e->n_ios < e->conf.n_file);
+        QR_ASSERT((uint32_t)e->n_ios < e->conf.n_file + e->conf.n_prefix_file);
         for (int32_t k = 0; k < e->n_ios; k++) QR_ASSERT(e->ios[k].io.file != io[i].file);
         uint64_t delay = qr_mix64(e->n_ios_ever++) % (uint64_t)(e->conf.io_delay + 1);
         e->ios[e->n_ios++] = (struct sim_io){io[i], e->i_poll + delay};
@@ -347,6 +350,11 @@ static int32_t sim_io_poll(struct qr_exec *x, struct qr_io_done *out, int32_t ca
         e->ios[i] = e->ios[--e->n_ios];
     }
     return n;
+}
+
+static const void *sim_tier_tag(struct qr_exec *x, uint32_t i)
+{
+    return NULL; // its file begins empty
 }
 
 static void sim_trim(struct qr_exec *x)
@@ -392,6 +400,7 @@ static const struct qr_exec_ops sim_ops = {.info = sim_info,
                                            .wait = sim_wait,
                                            .io_submit = sim_io_submit,
                                            .io_poll = sim_io_poll,
+                                           .tier_tag = sim_tier_tag,
                                            .trim = sim_trim,
                                            .close = sim_close};
 
@@ -411,7 +420,7 @@ enum qr_status qr_exec_sim_new(const struct qr_exec_sim_conf *conf, struct qr_ex
     e->rows = qr_malloc(QR_MEM_EXEC, n_rows * sizeof *e->rows);
     size_t n_tops = n_rows * QR_LOGPROBS_MAX + (size_t)conf->n_slots * QR_CANDIDATES_MAX;
     e->tops = qr_malloc(QR_MEM_EXEC, n_tops * sizeof *e->tops);
-    e->ios = qr_malloc(QR_MEM_EXEC, ((size_t)conf->n_file + 1) * sizeof *e->ios);
+    e->ios = qr_malloc(QR_MEM_EXEC, ((size_t)conf->n_file + conf->n_prefix_file + 1) * sizeof *e->ios);
     if (!e->slots || !e->rows || !e->tops || !e->ios || (conf->shadow && new_shadow(e) != QR_OK)) {
         sim_close(&e->face);
         return qr_fail(err, QR_ENOMEM, "no memory for the simulated executor (%u blocks, %d slots)",

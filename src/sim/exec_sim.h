@@ -18,6 +18,7 @@ struct qr_exec_sim_conf {
     uint32_t n_blocks;
     uint32_t n_ram; // blocks of the RAM tier
     uint32_t n_file, n_staging;
+    uint32_t n_prefix_ram, n_prefix_file; // slots for cached prefixes
     int32_t io_delay;      // polls that I/O takes at most; each draws its own
     int32_t io_fail_every; // every so manieth I/O fails; 0: none
     uint64_t block_bytes; // said of a block; 0: one a token

@@ -97,6 +97,8 @@ static struct rig_conf draw_conf(struct world *w)
     // From no swap space over one that only some fit into to one for all.
     if (draw(w, 0, 2) > 0) c.n_ram = (uint32_t)draw(w, 0, 1 + (int32_t)c.n_blocks * (draw(w, 0, 3) ? 1 : 8));
     if (!w->layouts && draw(w, 0, 1)) {
+        if (draw(w, 0, 1)) c.n_prefix_ram = (uint32_t)draw(w, 1, 2 * (int32_t)c.n_blocks);
+        if (draw(w, 0, 1)) c.n_prefix_file = (uint32_t)draw(w, 1, 3 * (int32_t)c.n_blocks);
         c.n_file = (uint32_t)draw(w, 1, 8 * (int32_t)c.n_blocks);
         c.n_staging = (uint32_t)draw(w, 1, 2 * (int32_t)c.n_blocks);
         c.io_delay = draw(w, 0, 12);
@@ -332,6 +334,7 @@ static uint64_t run_world(struct world *w, uint64_t seed, int32_t n_ops, bool ju
         step(w);
     }
     step(w); // cancels of requests that are gone
+    while (qr_engine_step(w->rig.engine) == QR_OK) continue; // I/O of such requests
     qr_engine_snapshot(w->rig.engine, &w->end);
     if (judged)
         for (int32_t i = 0; i < w->n_reqs; i++) judge(w, &w->reqs[i]);
@@ -357,7 +360,7 @@ static void run_seeds(uint64_t from, uint64_t to, int32_t n_ops, bool layouts)
     qr_log_set_level((enum qr_log_level) - 1); // faults are reported as errors, and here are many
     uint64_t n_steps = 0, n_preemptions = 0, n_swaps = 0, n_recomputed = 0, n_generated = 0, n_errors = 0;
     uint64_t n_expired = 0, n_yields = 0;
-    uint64_t n_asked = 0, n_found = 0, n_found_d = 0;
+    uint64_t n_asked = 0, n_found = 0, n_found_d = 0, n_found_ram = 0, n_found_file = 0;
     size_t live =
         qr_mem_live_bytes(QR_MEM_REQ) + qr_mem_live_bytes(QR_MEM_SCHED) + qr_mem_live_bytes(QR_MEM_EXEC);
     for (uint64_t seed = from; seed < to; seed++) {
@@ -373,19 +376,23 @@ static void run_seeds(uint64_t from, uint64_t to, int32_t n_ops, bool layouts)
         n_asked += w.end.n_cache_queries;
         n_found += w.end.n_cache_hits;
         n_found_d += w.end.n_cache_generated;
+        n_found_ram += w.end.n_cache_hits_of[QR_TIER_RAM];
+        n_found_file += w.end.n_cache_hits_of[QR_TIER_FILE];
         if (seed % 8 == 0) EXPECT(run_world(&w, seed, n_ops, false) == hash); // S5
     }
     EXPECT(qr_mem_live_bytes(QR_MEM_REQ) + qr_mem_live_bytes(QR_MEM_SCHED) + qr_mem_live_bytes(QR_MEM_EXEC) ==
            live);
     printf("sim: %llu seeds, %llu steps, %llu tokens, %llu preemptions (%llu by swap), %llu tokens recomputed, "
-           "%llu ended by faults; %llu of %llu prompt tokens found, %llu of them in answers\n",
+           "%llu ended by faults; %llu of %llu prompt tokens found, %llu of them in answers, "
+           "%llu in memory and %llu in a file beside the pool\n",
            (unsigned long long)(to - from), (unsigned long long)n_steps, (unsigned long long)n_generated,
            (unsigned long long)n_preemptions, (unsigned long long)n_swaps, (unsigned long long)n_recomputed,
            (unsigned long long)n_errors, (unsigned long long)n_found, (unsigned long long)n_asked,
-           (unsigned long long)n_found_d);
+           (unsigned long long)n_found_d, (unsigned long long)n_found_ram, (unsigned long long)n_found_file);
     uint64_t few = layouts ? 0 : 20; // these states are reached
     if (!one) EXPECT(n_preemptions > few && n_swaps > few && n_errors > 5 && n_found > 500);
     if (!one) EXPECT(n_found_d > (layouts ? 5 : 50));
+    if (!one && !layouts) EXPECT(n_found_ram > 50 && n_found_file > 50);
     if (!one) EXPECT(n_expired > 5 && n_yields > (layouts ? 0 : 5));
     qr_log_set_level(QR_LOG_INFO);
     signal(SIGABRT, before);

@@ -24,6 +24,7 @@ struct rig_conf {
     uint64_t prefix_seed;
     uint32_t n_ram; // blocks of swap space
     uint32_t n_file, n_staging;
+    uint32_t n_prefix_ram, n_prefix_file;
     int32_t io_delay, io_fail_every;
     enum qr_preempt_mode preempt_mode;
     uint64_t preempt_every, preempt_at;

@@ -72,6 +72,11 @@ static int32_t spy_io_poll(struct qr_exec *x, struct qr_io_done *out, int32_t ca
     return spy_of(x)->inner->ops->io_poll(spy_of(x)->inner, out, cap, timeout_ms);
 }
 
+static const void *spy_tier_tag(struct qr_exec *x, uint32_t i)
+{
+    return spy_of(x)->inner->ops->tier_tag(spy_of(x)->inner, i);
+}
+
 static void spy_close(struct qr_exec *x)
 {
     spy_of(x)->inner->ops->close(spy_of(x)->inner);
@@ -91,6 +96,7 @@ static const struct qr_exec_ops spy_ops = {.info = spy_info,
                                            .wait = spy_wait,
                                            .io_submit = spy_io_submit,
                                            .io_poll = spy_io_poll,
+                                           .tier_tag = spy_tier_tag,
                                            .trim = spy_trim,
                                            .close = spy_close};
 
@@ -111,6 +117,8 @@ void sim_rig_open(struct rig *r, const struct rig_conf *conf)
                                   .n_ram = conf->n_ram,
                                   .n_file = conf->n_file,
                                   .n_staging = conf->n_staging,
+                                  .n_prefix_ram = conf->n_prefix_ram,
+                                  .n_prefix_file = conf->n_prefix_file,
                                   .io_delay = conf->io_delay,
                                   .io_fail_every = conf->io_fail_every,
                                   .costs = {1, 1000000, 100000, 200000, 20000, 100, 0}};
