@@ -80,6 +80,25 @@ static uint32_t page_blocks(const struct qr_lib_info *info)
     return info->block_bytes < VIRTUAL_PAGE_BYTES ? (uint32_t)(VIRTUAL_PAGE_BYTES / info->block_bytes) : 1;
 }
 
+// What the tiers beside the pool take of memory is not the pool's.
+static enum qr_status size_tiers(struct qr_lib_info *info, const struct qr_lib_conf *conf, struct lib_memory *memory,
+                                 struct lib_tiers *tiers, struct qr_error *err)
+{
+    struct lib_tier_bytes bytes = {.swap_ram = conf->swap_bytes,
+                                   .swap_file = conf->swap_file_bytes,
+                                   .prefix_ram = conf->prefix_ram_bytes,
+                                   .prefix_file = conf->prefix_file_bytes};
+    enum qr_status st = lib_size_tiers(memory, &bytes, tiers, err);
+    if (st != QR_OK) return st;
+    memory->used_bytes += ((uint64_t)tiers->n_ram + tiers->n_staging + tiers->n_prefix_ram) * info->block_bytes;
+    info->n_prefix_ram_blocks = tiers->n_prefix_ram;
+    info->n_prefix_file_blocks = tiers->n_prefix_file;
+    info->n_swap_blocks = tiers->n_ram;
+    info->n_swap_file_blocks = tiers->n_file;
+    info->n_staging_blocks = tiers->n_staging;
+    return QR_OK;
+}
+
 static enum qr_status start_engine(struct qr_lib *lib, const struct qr_lib_conf *conf, struct qr_error *err)
 {
     struct qr_lib_info *info = &lib->info;
@@ -96,18 +115,8 @@ static enum qr_status start_engine(struct qr_lib *lib, const struct qr_lib_conf 
                                 .step_bytes = step_bytes(&info->model, info->max_num_batched_tokens)};
     struct lib_pool pool;
     struct lib_tiers tiers;
-    struct lib_tier_bytes bytes = {.swap_ram = conf->swap_bytes,
-                                   .swap_file = conf->swap_file_bytes,
-                                   .prefix_ram = conf->prefix_ram_bytes,
-                                   .prefix_file = conf->prefix_file_bytes};
-    enum qr_status st = lib_size_tiers(&memory, &bytes, &tiers, err);
+    enum qr_status st = size_tiers(info, conf, &memory, &tiers, err);
     if (st != QR_OK) return st;
-    memory.used_bytes += ((uint64_t)tiers.n_ram + tiers.n_staging + tiers.n_prefix_ram) * info->block_bytes;
-    info->n_prefix_ram_blocks = tiers.n_prefix_ram;
-    info->n_prefix_file_blocks = tiers.n_prefix_file;
-    info->n_swap_blocks = tiers.n_ram;
-    info->n_swap_file_blocks = tiers.n_file;
-    info->n_staging_blocks = tiers.n_staging;
     st = lib_size_pool(&memory, &pool, err);
     if (st != QR_OK) return st;
     info->n_blocks = pool.n_blocks;
