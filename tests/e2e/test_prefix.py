@@ -38,6 +38,37 @@ def test_a_cached_prompt_gives_the_same_bits(start):
         s.idle()
 
 
+@pytest.mark.parametrize("flags", [["--kv-cache-dtype", t] for t in ("f16", "f32", "int8", "fp8")] + [["--activations", "f32"]])
+def test_whatever_the_types(start, flags):
+    bodies = [{"prompt": PROMPT[:n] + [300], "max_tokens": 20, "logprobs": 2, "ignore_eos": True} for n in (10, 37, 160, 250)]
+    off, on = start("--no-enable-prefix-caching", *flags), start("--check", "step", *flags)
+    on.complete(PROMPT, max_tokens=1)
+    for b in bodies:
+        a = on.complete(**b)
+        assert cached(a) == min(len(b["prompt"]) - 1, 250) and said(a) == said(off.complete(**b))
+
+
+def test_choices_begin_with_the_cached_prompt(start):
+    body = {"prompt": PROMPT, "max_tokens": 20, "n": 4, "seed": 3, "temperature": 1, "logprobs": 2, "ignore_eos": True}
+    off, on = start("--no-enable-prefix-caching"), start("--check", "step")
+    right = off.complete(**body)["choices"]
+    for expect in 0, 249, 249:
+        a = on.complete(**body)
+        assert cached(a) == expect and a["choices"] == right
+    on.idle()
+
+
+def test_preempted_and_swapped_requests_keep_their_answers(start):
+    off = start("--no-enable-prefix-caching")
+    bodies = [{"prompt": PROMPT[:100] + [300 + i % 3, 7], "max_tokens": 150, "logprobs": 1, "ignore_eos": True} for i in range(12)]
+    right = [said(off.complete(**b)) for b in bodies]
+    for flags in ["--preemption-mode", "recompute"], ["--preemption-mode", "swap", "--swap-space", "64M"]:
+        s = start("--check", "step", "--num-kv-blocks", "40", "--max-model-len", "512", *flags)
+        assert [said(a) for a in on_threads(lambda b: s.complete(**b), bodies, 12)] == right, flags
+        assert s.metric("vllm:num_preemptions_total") > 0 and s.metric("vllm:prefix_cache_hits_total") > 500
+        s.idle()
+
+
 def test_the_last_partly_filled_block_is_found(start):
     s = start("--check", "step")
     assert cached(s.complete(PROMPT, max_tokens=1)) == 0
