@@ -224,6 +224,11 @@ void qr_metrics_take(struct qr_metrics *m, const struct qr_snapshot *s)
         {QR_METRIC_FRAGMENTATION,
          ratio((double)(s->slots_allocated - s->slots_filled), (double)s->slots_allocated)},
         {QR_METRIC_WASTE, ratio((double)s->waste_slots, (double)s->waste_of_slots)},
+        {QR_METRIC_KV_ENTRIES, (double)s->n_entries_sum},
+        {QR_METRIC_KV_HELD, (double)s->n_unshared_sum},
+        {QR_METRIC_KV_SHARED, s->n_entries_sum > s->n_unshared_sum
+                                  ? 1 - ratio((double)s->n_unshared_sum, (double)s->n_entries_sum)
+                                  : 0},
         {QR_METRIC_PREEMPTIONS, (double)s->n_preemptions},
         {QR_METRIC_PREEMPT_SWAP, (double)s->n_swaps},
         {QR_METRIC_PREEMPT_RECOMPUTE, (double)(s->n_preemptions - s->n_swaps)},

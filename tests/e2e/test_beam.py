@@ -72,6 +72,16 @@ def test_length_penalty_orders_answers(tiny):
     assert mean[-4] <= mean[0] <= mean[8] and mean[-4] < mean[8]
 
 
+def test_metrics_say_what_sharing_saved(start):
+    s = start("--no-enable-prefix-caching")
+    s.complete([5] * 100, max_tokens=40, ignore_eos=True)
+    assert s.metric("quire:kv_shared_ratio") == 0
+    s.complete([5] * 100, **{**BEAM, "max_tokens": 40})
+    entries, held = s.metric("quire:kv_blocks_unshared_total"), s.metric("quire:kv_blocks_held_total")
+    # Six blocks of the prompt belong to four beams.
+    assert 0.4 < s.metric("quire:kv_shared_ratio") == pytest.approx(1 - held / entries) < 0.75
+
+
 def test_what_makes_no_sense_is_refused(tiny):
     for name, value in {"stop": "a", "top_p": 0.5, "top_k": 3, "min_p": 0.1, "presence_penalty": 1, "logit_bias": {"5": 1},
                         "bad_words": ["a"], "allowed_token_ids": [5], "logprobs": 2, "n": 65, "max_tokens": 0, "best_of": 9}.items():
