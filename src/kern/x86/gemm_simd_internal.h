@@ -233,9 +233,9 @@ SIMD_INLINE void quads_of_fives(const struct qr_fives *q, int h, vi w[8])
     }
 }
 
-SIMD_INLINE void quads_of_bytes(const struct qr_i8g32 *rec, int h, vi w[8])
+SIMD_INLINE void quads_of_bytes(const int8_t *q, vi w[8])
 {
-    GEMM_UNROLL(8) for (int i = 0; i < 8; i++) w[i] = vi_load(&rec->q[i][h * VL][0]);
+    GEMM_UNROLL(8) for (int i = 0; i < 8; i++) w[i] = vi_load(q + 64 * i);
 }
 
 // The four quads of a sub of 16 k, six bits a byte.
@@ -286,7 +286,7 @@ SIMD_INLINE void sub_quads(const enum qr_wfmt fmt, const uint8_t *rec, int s, in
     case QR_W_U5G32: quads_of_fives(&REC(u5g32)->q, h, w); break;
     case QR_W_U5G32M: quads_of_fives(&REC(u5g32m)->q, h, w); break;
     case QR_W_U5K: quads_of_fives(&REC(u5k)->q[s], h, w); break;
-    case QR_W_I8G32: quads_of_bytes(REC(i8g32), h, w); break;
+    case QR_W_I8G32: quads_of_bytes(&REC(i8g32)->q[0][h * VL][0], w); break;
     case QR_W_I6G16: quads_of_sixes(&REC(i6g16)->q[s], h, w); break;
     case QR_W_I3G16: quads_of_threes(REC(i3g16)->q, s, h, w); break;
     case QR_W_U2G16: quads_of_twos(&REC(u2g16)->q[s][h * VL][0], w); break;
