@@ -106,6 +106,9 @@ static enum qr_status set_system(const struct qr_conf *c, struct plan *p, struct
     if (st == QR_OK) st = range("max-num-batched-tokens", n_tokens, 1, 1 << 20, err);
     if (st == QR_OK) st = range("max-model-len", len, 1, QR_SIM_TOKENS_MAX, err);
     if (st == QR_OK) st = range("n", c->n_choices, 1, QR_CHOICES_MAX, err);
+    if (st == QR_OK) st = range("beam-width", c->beam_width, 0, QR_CHOICES_MAX, err);
+    if (st == QR_OK && c->beam_width > 0 && c->n_choices > 1)
+        st = qr_fail(err, QR_EINVAL, "--n: a beam search returns its %" PRId64 " beams; expected --n or --beam-width", c->beam_width);
     if (st == QR_OK) st = range("shared-prefix", c->shared_prefix, 0, QR_SIM_TOKENS_MAX, err);
     if (st == QR_OK) st = set_check(c->check, &r->check_every, err);
     if (st == QR_OK) st = set_budget(c, &r->step_budget_ns, err);
@@ -119,7 +122,9 @@ static enum qr_status set_system(const struct qr_conf *c, struct plan *p, struct
     r->block_size = (int32_t)block_size, r->max_num_seqs = (int32_t)n_seqs;
     r->max_num_batched_tokens = (int32_t)n_tokens, r->max_model_len = (int32_t)len;
     r->n_vocab = p->model.n_vocab;
-    r->n_choices = (int32_t)c->n_choices, r->shared_tokens = (int32_t)c->shared_prefix;
+    r->beam_width = (int32_t)c->beam_width;
+    r->n_choices = (int32_t)(c->beam_width > 0 ? c->beam_width : c->n_choices);
+    r->shared_tokens = (int32_t)c->shared_prefix;
     r->seed = (uint64_t)c->seed;
     return st;
 }
@@ -243,7 +248,7 @@ static void print_json(FILE *f, const struct plan *p, const struct qr_conf *c, c
     } numbers[] = {{"tensor_parallel_size", c->tensor_parallel_size}, {"block_size", r->block_size},
                    {"n_blocks", r->n_blocks}, {"max_num_seqs", r->max_num_seqs},
                    {"max_num_batched_tokens", r->max_num_batched_tokens}, {"max_model_len", r->max_model_len},
-                   {"n", r->n_choices}, {"seed", (int64_t)r->seed}};
+                   {"n", r->n_choices}, {"beam_width", r->beam_width}, {"seed", (int64_t)r->seed}};
     qr_jw_init(&w, &b);
     qr_jw_obj(&w);
     qr_jw_key(&w, "config");

@@ -123,6 +123,8 @@ static enum qr_status submit(struct sim *s, const struct due *d, struct qr_error
                                     .top_p = 1,
                                     .n_logprobs = -1,
                                     .n_prompt_logprobs = -1}};
+    // A layout that shares nothing stores each beam by itself, which so many independent answers do as well.
+    if (c->beam_width > 0 && c->layout == QR_KV_PAGED) q.beam = (struct qr_beam){.width = c->beam_width, .length_penalty = 1};
     if (it->n_prompt > c->max_model_len) {
         (void)qr_fail(err, QR_ETOOBIG, "a prompt of %d tokens is longer than --max-model-len %d", it->n_prompt, c->max_model_len);
         return QR_ETOOBIG;
@@ -235,6 +237,17 @@ static enum qr_status loop(struct sim *s, struct qr_error *err)
     return QR_OK;
 }
 
+// Nothing reads within a step, and a beam search says most of its answers when it ends.
+static int32_t outbox_size(const struct qr_sim_run_conf *c)
+{
+    int32_t longest = 1;
+    for (size_t i = 0; i < c->workload->n_items && c->beam_width > 0; i++) {
+        int32_t n = c->workload->items[i].n_output;
+        if (n > longest && n <= c->max_model_len) longest = n;
+    }
+    return c->max_num_seqs * (longest + 3) + 64;
+}
+
 static enum qr_status open_engine(struct sim *s, struct qr_error *err)
 {
     const struct qr_sim_run_conf *c = s->conf;
@@ -255,7 +268,7 @@ static enum qr_status open_engine(struct sim *s, struct qr_error *err)
                                 .max_num_batched_tokens = c->max_num_batched_tokens,
                                 .max_model_len = c->max_model_len,
                                 .inbox_capacity = INBOX,
-                                .outbox_capacity = 4 * c->max_num_seqs + 64,
+                                .outbox_capacity = outbox_size(c),
                                 .clock = &s->clock.face,
                                 .check_every_step = c->check_every == 1,
                                 .preempt_mode = c->preempt_mode,

@@ -31,6 +31,7 @@ struct qr_sim_run_conf {
     bool prefix_caching;   // of the paged layout
     uint64_t step_budget_ns; // as the engine's; 0: only the token budget counts
     int32_t n_choices;     // of every request
+    int32_t beam_width;    // 0, or n_choices: each request is a beam search (where blocks can be shared)
     int32_t shared_tokens; // prefix of every prompt, as the workload counted it in
     uint64_t seed;
     uint64_t check_every; // steps between walks over every invariant and every block; 0: none

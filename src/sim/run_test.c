@@ -178,6 +178,36 @@ QR_TEST(sim_choices_and_shared_prefixes_run_on_every_layout)
     qr_sim_workload_free(&w);
 }
 
+// Beams share what they have in common, so they need fewer blocks than as many answers.
+QR_TEST(sim_beams_run_on_every_layout_and_share_more_than_answers)
+{
+    struct qr_sim_workload w = workload_of("30/20,50/60", 20, 40, 1);
+    double shared[2];
+    for (int i = 0; i < qr_sim_system_count(); i++) {
+        struct qr_sim_run_conf c = conf_of(&w, qr_sim_system_at(i), 2048);
+        struct qr_sim_result r;
+        c.n_choices = c.beam_width = 4;
+        run(&c, &r);
+        assert_int_equal(r.n_records, 40);
+        for (uint64_t k = 0; k < r.n_records; k++)
+            assert_int_equal(r.records[k].n_output, 4 * w.items[r.records[k].item].n_output);
+        qr_sim_result_free(&r);
+    }
+    for (int beams = 0; beams < 2; beams++) {
+        struct qr_sim_run_conf c = conf_of(&w, preset("quire"), 4096);
+        struct qr_sim_result r;
+        struct qr_sim_summary s;
+        c.n_choices = 4;
+        c.beam_width = beams ? 4 : 0;
+        run(&c, &r);
+        assert_int_equal(qr_sim_summarize(&r, 4, &s), QR_OK);
+        shared[beams] = s.kv_shared;
+        qr_sim_result_free(&r);
+    }
+    assert_true(shared[0] > 0.05 && shared[1] > shared[0] + 0.1);
+    qr_sim_workload_free(&w);
+}
+
 QR_TEST(sim_refuses_what_can_never_fit_and_says_so)
 {
     struct qr_sim_workload w = workload_of("60/40,500/40", INFINITY, 20, 1);
