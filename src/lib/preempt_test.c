@@ -12,7 +12,7 @@
 
 #define NO_MODEL "no tiny models: python tests/tiny-model/make.py BUILD/tiny"
 
-enum { REQS = 4, CHOICES = 3, TOKENS = 16, BLOCKS = 60, BUDGET = 48 };
+enum { REQS = 5, CHOICES = 3, TOKENS = 16, BLOCKS = 60, BUDGET = 48 };
 
 struct rig {
     struct qr_model *model;
@@ -56,16 +56,22 @@ static void close_rig(struct rig *r)
     qr_workers_free(&r->workers);
 }
 
-// A long prompt in chunks; three choices that share one; penalties, whose counts must come back; scored prompts.
+static bool has_choices(int i)
+{
+    return i == 1 || i == 4;
+}
+
+// A long prompt in chunks; three choices that share one; penalties, whose counts must come back; a scored prompt; beams.
 static qr_req_id submit(struct qr_engine *e, int i)
 {
-    static const int32_t lengths[REQS] = {61, 37, 20, 33};
+    static const int32_t lengths[REQS] = {61, 37, 20, 33, 23};
     int32_t prompt[64];
     qr_req_id id = 0;
     for (int k = 0; k < lengths[i]; k++)
         prompt[k] = 3 + (int32_t)(qr_rand_u64((uint64_t)i, 5, (uint64_t)k) % 500);
-    struct qr_req q = {.prompt = prompt, .n_prompt = lengths[i], .n_choices = i == 1 ? CHOICES : 1};
-    q.sampling = (struct qr_sampling){.temperature = i == 0 ? 0 : 0.9f,
+    struct qr_req q = {.prompt = prompt, .n_prompt = lengths[i], .n_choices = has_choices(i) ? CHOICES : 1};
+    if (i == 4) q.beam = (struct qr_beam){.width = CHOICES, .length_penalty = 1, .rules = QR_BEAM_VLLM};
+    q.sampling = (struct qr_sampling){.temperature = i == 0 || i == 4 ? 0 : 0.9f,
                                       .top_p = 1,
                                       .repetition = i == 2 ? 1.3f : 1,
                                       .frequency = i == 2 ? 0.4f : 0,
@@ -95,7 +101,7 @@ static void run(const struct rig *r, struct run *w)
 {
     struct qr_exec_local_conf xc = {.model = r->model,
                                     .workers = r->workers,
-                                    .n_slots = 8,
+                                    .n_slots = 12,
                                     .n_tokens_max = BUDGET,
                                     .block_size = 16,
                                     .n_blocks = w->n_blocks ? w->n_blocks : BLOCKS,
@@ -106,7 +112,7 @@ static void run(const struct rig *r, struct run *w)
     qr_req_id ids[REQS];
     memset(w->answers, 0, sizeof w->answers);
     qr_log_set_level(QR_LOG_WARN);
-    w->conf.max_num_seqs = 8;
+    w->conf.max_num_seqs = 12;
     w->conf.max_num_batched_tokens = BUDGET;
     w->conf.max_model_len = 128;
     w->conf.inbox_capacity = 8;
@@ -132,7 +138,7 @@ static void same_answers(const struct run *w, const struct run *right)
 {
     for (int i = 0; i < REQS; i++) {
         const struct answer *a = &w->answers[i], *b = &right->answers[i];
-        assert_int_equal(a->n_ended, i == 1 ? CHOICES : 1);
+        assert_int_equal(a->n_ended, has_choices(i) ? CHOICES : 1);
         assert_memory_equal(a->n, b->n, sizeof a->n);
         assert_memory_equal(a->ids, b->ids, sizeof a->ids);
         assert_memory_equal(a->logprobs, b->logprobs, sizeof a->logprobs); // to the last bit
