@@ -79,7 +79,7 @@ def test_metrics_say_what_sharing_saved(start):
     s.complete([5] * 100, **{**BEAM, "max_tokens": 40})
     entries, held = s.metric("quire:kv_blocks_unshared_total"), s.metric("quire:kv_blocks_held_total")
     # Six blocks of the prompt belong to four beams.
-    assert 0.4 < s.metric("quire:kv_shared_ratio") == pytest.approx(1 - held / entries) < 0.75
+    assert s.metric("quire:kv_shared_ratio") == pytest.approx(1 - held / entries) and 0.3 < 1 - held / entries < 0.75
 
 
 def test_what_makes_no_sense_is_refused(tiny):

@@ -103,6 +103,8 @@ def main():
     p.add_argument("--at-once", type=int, default=4)
     p.add_argument("--longest", type=int, default=2048, help="prompt and answer, in tokens; longer pairs are left out")
     p.add_argument("--sets", default="Alpaca,ShareGPT")
+    p.add_argument("--kinds", default="sampling,beam")
+    p.add_argument("--widths", default="2,4,6", help="answers of a request, or beams")
     p.add_argument("--flags", default="", help="more flags for the server")
     a = p.parse_args()
     server, port = start(a)
@@ -110,16 +112,17 @@ def main():
         ids = []
         for t in texts(a.data):
             ids += post(port, "/tokenize", {"prompt": t + "\n\n", "add_special_tokens": False})["tokens"]
-        print("| lengths | decoding | 2 | 4 | 6 | the paper |\n|---|---|---|---|---|---|", flush=True)
+        widths = [int(w) for w in a.widths.split(",")]
+        print("| lengths | decoding | " + " | ".join(map(str, widths)) + " | the paper, 2 to 6 |\n|---|---|" + "---|" * (len(widths) + 1), flush=True)
         for name in a.sets.split(","):
             rng = random.Random(1)
             asks = []
             for n_in, n_out in rng.sample(lengths(os.path.join(a.data, SETS[name]), a.longest), a.requests):
                 at = rng.randrange(len(ids) - n_in)
                 asks.append((ids[at:at + n_in], n_out))
-            for kind in "sampling", "beam":
+            for kind in a.kinds.split(","):
                 saved = []
-                for n in 2, 4, 6:
+                for n in widths:
                     begun = time.time()
                     saved.append(cell(port, asks, n, kind == "beam", a.at_once))
                     print(f"{name} {kind} {n}: {saved[-1]:.1f} %, {time.time() - begun:.0f} s", file=sys.stderr, flush=True)
