@@ -164,7 +164,9 @@ static enum qr_status local_submit(struct qr_exec *x, const struct qr_batch *b, 
         int32_t n = l->n_rows - r < l->n_logit_rows ? l->n_rows - r : l->n_logit_rows;
         l->logits = qr_model_logits(l->conf.model, l->forward, b, l->wanted + r, n);
         l->tile_first = r;
+        uint64_t begin = qr_phase_begin(l->conf.phases);
         qr_workers_run(l->conf.workers, n, row_task, l);
+        qr_phase_end(l->conf.phases, QR_PHASE_SAMPLE, begin);
     }
     l->batch = NULL;
     l->elapsed_ns = clock->now_ns(clock) - start;
@@ -247,8 +249,10 @@ static enum qr_status allocate(struct exec_local *l, size_t block_bytes)
 {
     const struct qr_exec_local_conf *conf = &l->conf;
     size_t n = (size_t)conf->n_tokens_max, n_workers = (size_t)qr_workers_count(conf->workers);
-    struct qr_forward_conf fc = {
-        .n_tokens_max = conf->n_tokens_max, .n_seqs_max = conf->n_slots, .n_logit_rows = l->n_logit_rows};
+    struct qr_forward_conf fc = {.n_tokens_max = conf->n_tokens_max,
+                                 .n_seqs_max = conf->n_slots,
+                                 .n_logit_rows = l->n_logit_rows,
+                                 .phases = conf->phases};
     l->samplers = qr_calloc(QR_MEM_EXEC, (size_t)conf->n_slots, sizeof *l->samplers);
     l->work_bytes = (qr_sample_work_bytes(l->info.n_vocab) + 63) & ~(size_t)63;
     l->work = qr_malloc(QR_MEM_EXEC, n_workers * l->work_bytes);

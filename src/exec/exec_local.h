@@ -18,6 +18,7 @@ struct qr_exec_local_conf {
     int32_t n_slots, n_tokens_max, block_size;
     uint32_t n_blocks;
     struct tiers_conf tiers; // where blocks may go that are not in the pool
+    struct qr_phases *phases; // a measurement's clock; NULL: none
 };
 enum qr_status qr_exec_local_new(const struct qr_exec_local_conf *conf, struct qr_exec **out,
                                  struct qr_error *err) QR_MUST_CHECK;

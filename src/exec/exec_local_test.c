@@ -34,7 +34,7 @@ static bool bench_open(struct bench *b)
     assert_int_equal(qr_model_load(g, &(struct qr_model_conf){.workers = b->workers}, &b->model, &err),
                      QR_OK);
     qr_gguf_free(&g);
-    struct qr_exec_local_conf c = {b->model, b->workers, 8, STEP_MAX, BLOCK, BLOCKS, {0}};
+    struct qr_exec_local_conf c = {b->model, b->workers, 8, STEP_MAX, BLOCK, BLOCKS, {0}, NULL};
     assert_int_equal(qr_exec_local_new(&c, &b->x, &err), QR_OK);
     b->batch = malloc(qr_batch_bytes(&(struct qr_batch_caps){8, STEP_MAX, 256, 8}));
     return true;

@@ -128,6 +128,7 @@ static enum qr_status start_engine(struct qr_lib *lib, const struct qr_lib_conf 
                                     .n_tokens_max = info->max_num_batched_tokens,
                                     .block_size = info->block_size,
                                     .n_blocks = info->n_blocks,
+                                    .phases = conf->phases,
                                     .tiers = {.n_ram = tiers.n_ram,
                                               .n_staging = tiers.n_staging,
                                               .n_file = tiers.n_file,
@@ -280,6 +281,11 @@ void qr_lib_reset_prefix_cache(struct qr_lib *lib)
 struct qr_inspect *qr_lib_inspect(struct qr_lib *lib)
 {
     return qr_engine_inspect(lib->engine);
+}
+
+struct qr_exec *qr_lib_exec(struct qr_lib *lib)
+{
+    return lib->exec;
 }
 
 uint64_t qr_lib_kv_resident_bytes(struct qr_lib *lib)

@@ -55,6 +55,7 @@ struct qr_lib_conf {
     uint64_t step_budget_ns; // of a step with generating rows; UINT64_MAX: by what it costs
     bool check_every_step;
     enum qr_kv_layout_kind layout;
+    struct qr_phases *phases; // a measurement's clock for the steps; NULL: none
     qr_progress_fn *progress;
     void *progress_arg;
 };
@@ -130,5 +131,8 @@ struct qr_inspect *qr_lib_inspect(struct qr_lib *lib);
 // No request that is submitted from now on finds what was computed until now.
 void qr_lib_reset_prefix_cache(struct qr_lib *lib);
 uint64_t qr_lib_kv_resident_bytes(struct qr_lib *lib);
+// For measurements that make their own steps: only while no request lives, from one thread, and with prefix caching and
+// kv_idle_release_ns off. Slots are closed and blocks are nobody's again before the next request.
+struct qr_exec *qr_lib_exec(struct qr_lib *lib);
 
 #endif

@@ -17,6 +17,13 @@ static int div_up(int a, int b)
     return (a + b - 1) / b;
 }
 
+static void run(struct qr_forward *f, enum qr_phase phase, int n_tasks, qr_task_fn *fn, void *arg)
+{
+    uint64_t begin = qr_phase_begin(f->conf.phases);
+    qr_workers_run(f->workers, n_tasks, fn, arg);
+    qr_phase_end(f->conf.phases, phase, begin);
+}
+
 /* ==== Inputs of products. ==== */
 
 static enum qr_akind kind_of(const struct forward_group *g, const struct model_linear *lin)
@@ -73,7 +80,7 @@ static void run_rows(struct qr_forward *f, qr_task_fn *fn, struct rows_task *t)
 {
     t->f = f;
     t->n_rows = f->n_rows;
-    qr_workers_run(f->workers, div_up(f->n_rows, ROWS_PER_TASK), fn, t);
+    run(f, QR_PHASE_ROWS, div_up(f->n_rows, ROWS_PER_TASK), fn, t);
 }
 
 static int rows_end(const struct rows_task *t, int i_task)
@@ -214,7 +221,7 @@ void layers_linear(struct qr_forward *f, const struct layers_linears *l, float *
             column += l->lin[j]->w.n;
         }
     }
-    qr_workers_run(f->workers, n_tasks, product_task, &p);
+    run(f, l->lin[0] == f->m->head ? QR_PHASE_HEAD : QR_PHASE_PRODUCTS, n_tasks, product_task, &p);
 }
 
 /* ==== The gated products of a feed-forward layer. ==== */
@@ -280,7 +287,7 @@ void layers_gated(struct qr_forward *f, const struct model_linear *gate, const s
     t.n_tasks_each = div_up(f->m->cfg.d_ff, t.columns_per_task);
     for (int i = f->n_groups - 1; i >= 0; i--) // prompt rows first: their tasks are the longest
         if (f->groups[i].n > 0) t.groups[t.n_groups++] = &f->groups[i];
-    qr_workers_run(f->workers, t.n_groups * t.n_tasks_each, gated_task, &t);
+    run(f, QR_PHASE_PRODUCTS, t.n_groups * t.n_tasks_each, gated_task, &t);
 }
 
 /* ==== Attention. ==== */
@@ -375,9 +382,9 @@ void layers_attention(struct qr_forward *f, int i_layer, const struct model_line
     lay_out_acts(f, &a.next);
     for (int r = 0; r < f->n_rows; r++)
         atomic_store_explicit(&f->heads_left[r], c->n_kv_heads, memory_order_relaxed);
-    if (f->n_writes) qr_workers_run(f->workers, f->n_writes * c->n_kv_heads, write_task, &a);
+    if (f->n_writes) run(f, QR_PHASE_ATTENTION, f->n_writes * c->n_kv_heads, write_task, &a);
     a.tiles = f->attends;
-    qr_workers_run(f->workers, f->n_attends * c->n_kv_heads, attend_task, &a);
+    run(f, QR_PHASE_ATTENTION, f->n_attends * c->n_kv_heads, attend_task, &a);
 }
 
 /* ==== The decoder layer. ==== */
@@ -478,7 +485,7 @@ void layers_logits(struct qr_forward *f, int n)
     bool moved = false;
     for (int i = 0; i < n; i++) moved |= f->logit_place[i] != i;
     lay_out_acts(f, &head);
-    qr_workers_run(f->workers, div_up(n, ROWS_PER_TASK), logit_norm_task, &t);
+    run(f, QR_PHASE_HEAD, div_up(n, ROWS_PER_TASK), logit_norm_task, &t);
     layers_linear(f, &head, f->logits, f->m->cfg.n_vocab, false);
-    if (moved) qr_workers_run(f->workers, div_up(f->m->cfg.n_vocab, LOGIT_COLUMNS), place_task, &t);
+    if (moved) run(f, QR_PHASE_HEAD, div_up(f->m->cfg.n_vocab, LOGIT_COLUMNS), place_task, &t);
 }

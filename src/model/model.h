@@ -16,6 +16,7 @@
 #include "base/status.h"
 #include "base/workers.h"
 #include "core/batch.h"
+#include "core/phase.h"
 #include "fmt/gguf.h"
 #include "kern/attn.h"
 
@@ -56,6 +57,7 @@ size_t qr_model_block_bytes(const struct qr_model *m, int block_size);
 struct qr_forward_conf {
     int32_t n_tokens_max, n_seqs_max; // of a step
     int32_t n_logit_rows;             // rows of logits computed at a time
+    struct qr_phases *phases;         // a measurement's clock; NULL: none
 };
 enum qr_status qr_forward_new(const struct qr_model *m, struct qr_workers *w,
                               const struct qr_forward_conf *conf, struct qr_forward **out) QR_MUST_CHECK;

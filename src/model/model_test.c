@@ -394,7 +394,7 @@ static enum qr_status try_bytes(const uint8_t *data, size_t n, struct qr_error *
     if (!st) {
         r.pool = calloc(1, qr_model_block_bytes(r.m, 16));
         r.batch = malloc(qr_batch_bytes(&r.caps));
-        assert_int_equal(qr_forward_new(r.m, NULL, &(struct qr_forward_conf){2, 1, 1}, &r.f), QR_OK);
+        assert_int_equal(qr_forward_new(r.m, NULL, &(struct qr_forward_conf){2, 1, 1, NULL}, &r.f), QR_OK);
         if (qr_model_info(r.m)->n_vocab > 2) rig_step(&r, &(struct rig_seq){ids, 1, 0, 2, table, 1}, 1);
         free(r.pool);
         free(r.batch);
@@ -449,7 +449,7 @@ QR_TEST(model_survives_refused_memory)
         assert_true(n < 50);
         qr_mem_fail_at(n, 0);
         st = qr_model_load(g, &(struct qr_model_conf){0}, &m, &err);
-        if (st == QR_OK) st = qr_forward_new(m, NULL, &(struct qr_forward_conf){16, 2, 2}, &f);
+        if (st == QR_OK) st = qr_forward_new(m, NULL, &(struct qr_forward_conf){16, 2, 2, NULL}, &f);
         qr_mem_fail_at(0, 0);
         assert_true(st == QR_OK || st == QR_ENOMEM);
         qr_forward_free(&f);

@@ -27,7 +27,7 @@ void rig_open(struct rig *r, const struct rig_conf *conf)
     if (qr_model_load(r->g, &mc, &r->m, &err)) fail_msg("%s: %s", conf->path, err.msg);
     r->n_vocab = qr_model_info(r->m)->n_vocab;
     r->n_logit_rows = 32;
-    struct qr_forward_conf fc = {conf->n_tokens, 16, r->n_logit_rows};
+    struct qr_forward_conf fc = {conf->n_tokens, 16, r->n_logit_rows, NULL};
     assert_int_equal(qr_forward_new(r->m, r->w, &fc, &r->f), QR_OK);
     r->n_blocks = (uint32_t)(conf->n_tokens / conf->block_size + 32);
     r->pool_bytes = r->n_blocks * qr_model_block_bytes(r->m, r->block_size);

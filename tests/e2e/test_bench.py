@@ -164,3 +164,39 @@ def test_waiting_for_a_server_that_starts(start):
     start("--num-kv-blocks", "128", "--port", str(port))
     out, _ = p.communicate(timeout=60)
     assert p.returncode == 0 and "Successful requests:                     2 " in out
+
+
+def test_throughput_counts_its_load():
+    r = json.loads(bench("throughput", TINY, *TOKENS, "--num-prompts", "20", "--seed", "1", "--json", "-").stdout)
+    r2 = json.loads(bench("throughput", TINY, *TOKENS, "--num-prompts", "20", "--seed", "1", "--threads", "1", "--json", "-").stdout)
+    assert r["num_requests"] == 20 and r["total_num_tokens"] == r2["total_num_tokens"] > r["total_output_tokens"] == r2["total_output_tokens"]
+    assert r["tokens_per_second"] == pytest.approx(r["total_num_tokens"] / r["elapsed_time"])
+    out = bench("throughput", TINY, *TOKENS, "--num-prompts", "2").stdout
+    assert out.startswith("Throughput: ") and "Total num output tokens:  " in out
+
+
+def test_latency_prints_percentiles():
+    args = ["latency", TINY, "--batch-size", "2", "--output-len", "8", "--num-iters", "5"]
+    r = json.loads(bench(*args, "--json", "-").stdout)
+    assert len(r["latencies"]) == 5 and r["avg_latency"] == pytest.approx(sum(r["latencies"]) / 5)
+    assert r["percentiles"]["50"] == sorted(r["latencies"])[2]
+    out = bench(*args).stdout
+    assert out.startswith("Avg latency: ") and "99% percentile latency: " in out
+    assert "--batch-size" in bench("latency", TINY, "--batch-size", "0", code=2).stderr
+    assert "expected a model" in bench("latency", code=2).stderr
+
+
+def test_step_adds_up_and_its_costs_are_read_by_sim(tmp_path):
+    costs = tmp_path / "costs.json"
+    r = json.loads(bench("step", TINY, "--context", "100", "--costs", str(costs), "--json", "-").stdout)
+    for column in r["steps"]:
+        parts = sum(v for k, v in column.items() if k not in ("users", "step", "plan, publish"))
+        assert parts == pytest.approx(column["step"], rel=0.35)  # medians of parts are not parts of the median
+        assert column["layer products, SwiGLU"] > 0 and column["attention, RoPE, KV write"] > 0
+    assert [c["users"] for c in r["steps"]] == [1, 32]
+    table = json.loads(costs.read_text())
+    assert table["model"] == "tiny" and all(isinstance(v, int) and v >= 0 for v in r["costs"].values()) and table["fixed_ns"] >= 1
+    p = subprocess.run([QUIRE, "sim", "smollm2-135m", "--workload", "64/16", "--num-prompts", "20", "--request-rate", "5", "--costs", str(costs),
+                        "--num-kv-blocks", "512"], capture_output=True, text=True, timeout=60)
+    assert p.returncode == 0, p.stderr
+    assert "cannot write" in bench("step", TINY, "--context", "20", "--costs", str(tmp_path / "no" / "c.json"), code=1).stderr
