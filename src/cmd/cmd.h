@@ -21,6 +21,7 @@ int cmd_serve(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
+int cmd_replay(const struct qr_conf *conf); // what `quire sim --replay` does
 int cmd_top(int argc, char **argv);
 int cmd_sim(int argc, char **argv);
 

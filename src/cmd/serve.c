@@ -140,6 +140,35 @@ static int serve(const struct qr_conf *conf, struct cmd_setup *setup)
     return 0;
 }
 
+// A record that cannot be written is said once; serving goes on.
+static void write_trace(void *arg, const char *line, size_t bytes)
+{
+    FILE *f = arg;
+    bool failed = ferror(f);
+    if (!failed && fwrite(line, 1, bytes, f) != bytes) QR_WARN("serve", "--trace-file: writing failed; the record ends here");
+}
+
+static int serve_traced(const struct qr_conf *conf, struct cmd_setup *setup)
+{
+    if (!conf->trace_file[0]) return serve(conf, setup);
+    struct qr_error err = {0};
+    FILE *f = fopen(conf->trace_file, "we");
+    if (!f) {
+        (void)qr_fail(&err, QR_EIO, "--trace-file: cannot write %.150s", conf->trace_file);
+        return cmd_fail(1, &err);
+    }
+    setvbuf(f, NULL, _IOFBF, 1 << 20); // a write for every few thousand lines
+    setup->lib.trace = write_trace;
+    setup->lib.trace_arg = f;
+    int rc = serve(conf, setup);
+    bool failed = ferror(f);
+    if ((fclose(f) != 0 || failed) && rc == 0) {
+        (void)qr_fail(&err, QR_EIO, "--trace-file: writing %.150s failed", conf->trace_file);
+        rc = cmd_fail(1, &err);
+    }
+    return rc;
+}
+
 int cmd_serve(int argc, char **argv)
 {
     struct qr_error err = {0};
@@ -154,7 +183,7 @@ int cmd_serve(int argc, char **argv)
         fprintf(stderr, "quire: serve takes one model: a .gguf file or a cached name (quire serve --help)\n");
     } else {
         enum qr_status s = cmd_setup_init(&setup, &conf, &err);
-        rc = s == QR_OK ? serve(&conf, &setup) : cmd_fail(s == QR_EINVAL ? 2 : 1, &err);
+        rc = s == QR_OK ? serve_traced(&conf, &setup) : cmd_fail(s == QR_EINVAL ? 2 : 1, &err);
         cmd_setup_fini(&setup);
     }
     qr_conf_free(&conf);

@@ -37,7 +37,8 @@ static void help(void)
            "  quire sim opt-13b --workload lens.csv --request-rate 2 --num-prompts 2000\n"
            "  quire sim opt-13b --workload lens.csv --request-rate 2 --num-prompts 2000 --system orca-max\n"
            "  quire sim llama-3-70b --hardware h100 --tp 4 --workload trace.csv.gz --json - --out requests.csv\n"
-           "  quire sim llama-3-8b --hardware l4 --workload 200/100*19,6000/100 --request-rate 1\n\n"
+           "  quire sim llama-3-8b --hardware l4 --workload 200/100*19,6000/100 --request-rate 1\n"
+           "  quire sim --replay run.trace --chrome run.json   a run that quire serve --trace-file recorded\n\n"
            "Systems:\n");
     for (int i = 0; i < qr_sim_system_count(); i++)
         printf("  %-12s %s\n", qr_sim_system_at(i)->name, qr_sim_system_at(i)->what);
@@ -332,6 +333,8 @@ int cmd_sim(int argc, char **argv)
     int rc = 0;
     if (conf.help) {
         help();
+    } else if (conf.replay[0]) {
+        rc = cmd_replay(&conf);
     } else if (conf.args.n != 1) {
         fprintf(stderr, "quire: sim takes one model: a name such as opt-13b, or a config.json (quire sim --help)\n");
         rc = 2;

@@ -242,6 +242,7 @@ static void go_on(struct qr_engine *e, struct qr_sched_req *r, struct engine_bea
 {
     int32_t n_moves = place(b);
     size_t n = (size_t)b->n_generated, stride = (size_t)b->max_tokens;
+    trace_beams(e, r, b->moves, n_moves);
     qr_sched_move_beams(e->sched, r, b->moves, n_moves);
     for (int32_t i = 0; i < n_moves; i++) {
         const struct qr_beam_move *m = &b->moves[i];
@@ -250,6 +251,7 @@ static void go_on(struct qr_engine *e, struct qr_sched_req *r, struct engine_bea
     }
     for (int32_t i = 0; i < b->width; i++) {
         struct qr_seq *q = &r->seqs[b->to[i]];
+        trace_token(e, r, q->choice, b->picks[i].token);
         qr_sched_append(r, q, b->picks[i].token);
         e->exec->ops->seq_append(e->exec, q->slot, b->picks[i].token);
         b->sums[b->to[i]] = b->picks[i].sum;

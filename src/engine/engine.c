@@ -74,10 +74,14 @@ enum qr_status qr_engine_new(const struct qr_engine_conf *conf, struct qr_exec *
                        info.n_blocks, conf->max_num_seqs);
     }
     engine_measure_init(&e->measure, &conf->costs);
+    trace_conf(e);
+    trace_budget(e, &e->measure.costs, conf->step_budget_ns);
     qr_sched_set_budget(e->sched, &e->measure.costs, conf->step_budget_ns);
     for (uint32_t i = 0; i < info.prefix_slots[QR_TIER_FILE]; i++) {
         const void *tag = exec->ops->tier_tag(exec, i);
-        if (tag) (void)qr_sched_import(e->sched, i, tag); // what is there twice is found once
+        if (!tag) continue;
+        trace_import(e, i, tag);
+        (void)qr_sched_import(e->sched, i, tag); // what is there twice is found once
     }
     engine_update_snapshot(e);
     *out = e;
@@ -119,6 +123,7 @@ void qr_engine_free(struct qr_engine **engine)
     qr_ring_free(&e->inbox);
     qr_ring_free(&e->outbox);
     engine_picture_free(&e->picture);
+    qr_buf_fini(&e->trace_line);
     qr_free(e->resume_ids);
     pthread_mutex_destroy(&e->table_lock);
     pthread_mutex_destroy(&e->snapshot_lock);

@@ -43,6 +43,9 @@ struct qr_engine_conf {
     bool prefix_caching;
     uint64_t prefix_seed; // of the index's hashes; what is found does not depend on it
     bool exact;           // every row is class D (DESIGN N7)
+    // Called with each line of a record of the run (engine/trace.h), on the engine's thread; NULL: none.
+    void (*trace)(void *arg, const char *line, size_t bytes);
+    void *trace_arg;
     bool check_every_step; // invariants K and S after each step (tests, --check=step)
     enum qr_kv_layout_kind layout;
     uint32_t page_blocks; // of QR_KV_VIRTUAL; 0 is 1

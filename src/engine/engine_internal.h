@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/buf.h"
 #include "base/ring.h"
 #include "engine/engine.h"
 #include "sched/sched.h"
@@ -106,6 +107,7 @@ struct qr_engine {
     struct engine_queue queue;
     struct engine_measure measure;
     struct engine_picture *picture;
+    struct qr_buf trace_line; // being written
     uint64_t idle_since_ns; // 0: not known to be idle
     bool trimmed;           // since the last work
 
@@ -113,6 +115,25 @@ struct qr_engine {
     bool has_thread;
     atomic_bool stop;
 };
+
+// ==== trace.c: a line for each thing that the scheduler is told; nothing where conf.trace is NULL ====
+
+void trace_conf(struct qr_engine *e);
+void trace_add(struct qr_engine *e, const struct qr_sched_req *r);
+void trace_budget(struct qr_engine *e, const struct qr_costs *c, uint64_t step_ns);
+void trace_preempt_costs(struct qr_engine *e, const struct qr_preempt_costs *c);
+void trace_plan(struct qr_engine *e, uint64_t now_ns, const struct qr_plan *plan);
+void trace_batch(struct qr_engine *e, const struct qr_batch *b); // NULL: nothing to compute
+void trace_computed(struct qr_engine *e, uint64_t elapsed_ns);
+void trace_import(struct qr_engine *e, uint32_t slot, const void *tag);
+void trace_beams(struct qr_engine *e, const struct qr_sched_req *r, const struct qr_beam_move *moves, int32_t n);
+void trace_scored(struct qr_engine *e, const struct qr_sched_req *r);
+void trace_token(struct qr_engine *e, const struct qr_sched_req *r, int32_t choice, int32_t token);
+void trace_end(struct qr_engine *e, const struct qr_sched_req *r, const struct qr_seq *q);
+void trace_io_started(struct qr_engine *e, int32_t n);
+void trace_io_done(struct qr_engine *e, const struct qr_io_done *done);
+void trace_word(struct qr_engine *e, char letter);
+void trace_trim(struct qr_engine *e, bool trimmed);
 
 // ==== picture.c ====
 

@@ -117,6 +117,7 @@ void engine_measure_step(struct qr_engine *e, const struct qr_batch *b, const st
     if (m->costs.epoch == 0 || !is_plain(b)) return;
     qr_work_of(b, &w);
     if (!engine_measure_take(m, &w, res->elapsed_ns - res->copy_ns)) return;
+    trace_budget(e, &m->costs, e->conf.step_budget_ns);
     qr_sched_set_budget(e->sched, &m->costs, e->conf.step_budget_ns);
     QR_DEBUG_LOG("engine", "costs, table %llu: fixed %.3f ms, a row %.3f ms, prompts %.3f ms, a prompt row %.3f ms",
                  (unsigned long long)m->costs.epoch, (double)m->costs.fixed_ns * 1e-6, (double)m->costs.row_ns * 1e-6,

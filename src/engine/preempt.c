@@ -59,7 +59,9 @@ void engine_costs_take(struct qr_engine *e, const struct qr_batch *b, const stru
         changed |= ns > 0 && ns != c->block_ns[QR_TIER_RAM];
         if (ns > 0) c->block_ns[QR_TIER_RAM] = ns;
     }
-    if (changed) qr_sched_set_costs(e->sched, c);
+    if (!changed) return;
+    trace_preempt_costs(e, c);
+    qr_sched_set_costs(e->sched, c);
 }
 
 void engine_io_done(struct qr_engine *e, const struct qr_io_done *done)
@@ -71,6 +73,7 @@ void engine_io_done(struct qr_engine *e, const struct qr_io_done *done)
         p->io_ns[done->io.kind] = ns;
         if (p->io_ns[QR_IO_READ] == 0 || p->io_ns[QR_IO_WRITE] == 0) return;
         p->costs.block_ns[QR_TIER_FILE] = p->io_ns[QR_IO_READ] + p->io_ns[QR_IO_WRITE];
+        trace_preempt_costs(e, &p->costs);
         qr_sched_set_costs(e->sched, &p->costs);
         return;
     }

@@ -57,6 +57,7 @@ bool engine_finish(struct qr_engine *e, struct engine_req *er, int32_t choice, e
     struct qr_sched_req *r = er->r;
     struct qr_seq *q = &r->seqs[choice];
     if (q->done) return true;
+    trace_end(e, r, q);
     int32_t slot = qr_sched_end(e->sched, r, choice);
     if (slot >= 0 && q->open) e->exec->ops->seq_close(e->exec, slot);
     q->open = false;

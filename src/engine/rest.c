@@ -16,7 +16,9 @@ void engine_rest(struct qr_engine *e)
     if (e->idle_since_ns == 0) e->idle_since_ns = now;
     if (now - e->idle_since_ns < e->conf.kv_idle_release_ns) return;
     e->idle_since_ns = now; // blocks that something still pins are looked at again after as long
-    if (!qr_sched_trim(e->sched)) return;
+    bool trimmed = qr_sched_trim(e->sched);
+    trace_trim(e, trimmed);
+    if (!trimmed) return;
     e->exec->ops->trim(e->exec);
     e->trimmed = true;
     QR_INFO("engine", "idle for %" PRIu64 " s: the block pool's memory is given back (--kv-idle-release)",

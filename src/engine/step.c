@@ -15,6 +15,7 @@ static bool drain_requests(struct qr_engine *e)
         any = true;
         if (!er) continue; // a wake to stop: something was done, so the loop looks at `stop` before it sleeps
         e->counts.n_requests++;
+        trace_add(e, er->r);
         qr_sched_add(e->sched, er->r);
         if (er->early) engine_finish_all(e, er, er->early, QR_FINISH_ABORT, NULL);
     }
@@ -115,6 +116,7 @@ static void take_token(struct qr_engine *e, const struct qr_grant *g, const stru
         engine_beam_take(e, er, g->seq, row, tops + row->first_top);
         return;
     }
+    trace_token(e, g->r, g->seq->choice, row->token);
     qr_sched_append(g->r, g->seq, row->token);
     e->counts.n_generated_tokens++;
     engine_publish_row(e, er, g->seq, row, tops);
@@ -132,6 +134,7 @@ static void take_score(struct qr_engine *e, const struct qr_grant *g, const stru
 {
     if (row->pos < g->r->n_scored) return; // published before a preemption
     g->r->n_scored = row->pos + 1;
+    trace_scored(e, g->r);
     engine_publish_row(e, g->r->user, g->seq, row, tops);
 }
 
@@ -188,6 +191,7 @@ static void execute(struct qr_engine *e, const struct qr_plan *plan, const struc
     enum qr_status st = ops->submit(e->exec, batch, &ticket);
     if (st == QR_OK) st = ops->wait(e->exec, ticket, &res);
     if (st != QR_OK) {
+        trace_word(e, 'F');
         qr_sched_failed(e->sched);
         fail_batch(e, plan, st);
         return;
@@ -195,6 +199,7 @@ static void execute(struct qr_engine *e, const struct qr_plan *plan, const struc
     e->counts.step_ns += res.elapsed_ns;
     engine_costs_take(e, batch, &res);
     engine_measure_step(e, batch, &res);
+    trace_computed(e, res.elapsed_ns);
     qr_sched_computed(e->sched);
     publish(e, plan, batch->n_seqs, &res);
 }
@@ -210,6 +215,7 @@ static void take_io(struct qr_engine *e, int timeout_ms)
         n = e->exec->ops->io_poll(e->exec, done, sizeof done / sizeof done[0], timeout_ms);
         for (int32_t i = 0; i < n; i++) {
             engine_io_done(e, &done[i]);
+            trace_io_done(e, &done[i]);
             qr_sched_io_done(e->sched, &done[i]);
         }
         timeout_ms = 0;
@@ -220,7 +226,9 @@ static void start_io(struct qr_engine *e)
 {
     const struct qr_io *io;
     int32_t n = qr_sched_io(e->sched, &io);
-    if (n > 0) e->exec->ops->io_submit(e->exec, io, n);
+    if (n == 0) return;
+    trace_io_started(e, n);
+    e->exec->ops->io_submit(e->exec, io, n);
 }
 
 enum qr_status qr_engine_step(struct qr_engine *e)
@@ -229,6 +237,7 @@ enum qr_status qr_engine_step(struct qr_engine *e)
     any |= drain_cancels(e);
     if (atomic_exchange(&e->reset_prefix, false)) {
         any = true;
+        trace_word(e, 'R');
         qr_sched_reset_prefix(e->sched);
     }
     take_io(e, 0);
@@ -241,10 +250,12 @@ enum qr_status qr_engine_step(struct qr_engine *e)
     if (!qr_sched_idle(e->sched)) {
         uint64_t now = e->conf.clock->now_ns(e->conf.clock);
         const struct qr_plan *plan = qr_sched_plan(e->sched, now, e->conf.max_num_batched_tokens);
+        trace_plan(e, now, plan);
         engine_log_preemptions(e, plan);
         engine_queue_take(e, plan, now);
         carry_out(e, plan);
         const struct qr_batch *batch = qr_sched_batch(e->sched);
+        trace_batch(e, batch);
         if (e->conf.check_every_step) qr_sched_check(e->sched);
         computes = batch != NULL;
         if (batch) execute(e, plan, batch);

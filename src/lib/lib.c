@@ -155,6 +155,8 @@ static enum qr_status start_engine(struct qr_lib *lib, const struct qr_lib_conf 
                                 .queue_timeout_ns = conf->queue_timeout_ns,
                                 .costs = lib_guess_costs(info),
                                 .step_budget_ns = conf->step_budget_ns,
+                                .trace = conf->trace,
+                                .trace_arg = conf->trace_arg,
                                 .check_every_step = conf->check_every_step,
                                 .layout = conf->layout,
                                 .page_blocks = page_blocks(info),

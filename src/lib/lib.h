@@ -53,6 +53,8 @@ struct qr_lib_conf {
     bool prefix_caching;         // of a paged layout
     bool exact;                  // --numerics exact: every row is class D
     uint64_t step_budget_ns; // of a step with generating rows; UINT64_MAX: by what it costs
+    void (*trace)(void *arg, const char *line, size_t bytes); // as qr_engine_conf; NULL: none
+    void *trace_arg;
     bool check_every_step;
     enum qr_kv_layout_kind layout;
     struct qr_phases *phases; // a measurement's clock for the steps; NULL: none

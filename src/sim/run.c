@@ -48,7 +48,7 @@ double qr_sim_itl_ns(int i)
     return pow(1.01, i);
 }
 
-static int itl_bucket(uint64_t ns)
+int qr_sim_itl_bucket(uint64_t ns)
 {
     static const double per_octave = 69.660716893574; // log(2) / log(1.01)
     if (ns < 1) return 0;
@@ -184,7 +184,7 @@ static void take(struct sim *s, const struct qr_event *ev)
         r->n_output++;
         if (!r->first_ns) r->first_ns = ev->now_ns, r->scheduled_ns = ev->scheduled_ns, r->n_cached = ev->n_cached;
         if (ev->choice != 0) return;
-        if (l->last_ns) s->out->itl[itl_bucket(ev->now_ns - l->last_ns)]++;
+        if (l->last_ns) s->out->itl[qr_sim_itl_bucket(ev->now_ns - l->last_ns)]++;
         l->last_ns = ev->now_ns;
         if (l->ids) l->ids[l->n_ids++] = ev->token;
         return;

@@ -43,12 +43,14 @@ struct qr_sim_run_conf {
 struct qr_sim_record { // a request, in order of submission; times on the virtual clock, 0: never
     int64_t item;
     uint64_t arrival_ns, scheduled_ns, first_ns, finish_ns;
+    uint64_t seen_ns; // by a plan, first; of replays
     int32_t n_prompt, n_output, n_cached, n_preemptions; // output: of all choices together
 };
 
 // Times between tokens as a histogram: bucket i holds times up to QR_SIM_ITL_NS(i), each 1 % above the one before.
 #define QR_SIM_ITL_BUCKETS 2600
 double qr_sim_itl_ns(int i);
+int qr_sim_itl_bucket(uint64_t ns);
 
 struct qr_sim_result {
     struct qr_sim_record *records; // (n_records) the finished ones

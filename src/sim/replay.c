@@ -1,0 +1,518 @@
+#include "sim/replay.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "engine/trace.h"
+#include "kv/store.h"
+#include "sched/policy.h"
+#include "sched/sched.h"
+#include "sim/lines.h"
+
+#define BUCKETS 4096
+#define NUMBERS_MAX (2 + 2 * QR_CHOICES_MAX) // of a line, but for the ids of A
+
+struct live {
+    struct live *chain;
+    struct qr_sched_req *r;
+    struct qr_sim_record times;
+    uint64_t *last_ns; // (n_choices) of its last token
+    uint64_t drained_ns; // the plan that first saw it; 0: not yet
+    struct live *next_new; // added since the last plan
+};
+
+struct replay {
+    const struct qr_replay_conf *conf;
+    struct qr_replay *out;
+    struct qr_sched *s;
+    struct qr_lines lines;
+    struct live *table[BUCKETS];
+    struct live *news; // added since the last plan
+    uint64_t now_ns, end_ns; // of the plan, of its step
+    bool paused;             // nothing was left to do since the last step
+    const struct qr_plan *plan;
+    uint64_t v[NUMBERS_MAX];
+    int n;
+    const char *rest; // of the line, behind the numbers that were read
+    bool any_event;   // of the chrome trace
+    struct qr_error *err;
+};
+
+/* ==== Lines. ==== */
+
+static enum qr_status bad(struct replay *p, const char *want)
+{
+    char shown[48];
+    snprintf(shown, sizeof shown, "%.40s", p->lines.line);
+    return qr_fail(p->err, QR_EFORMAT, "%.100s:%ld: expected %s, got \"%s\"", p->conf->path, p->lines.n, want, shown);
+}
+
+// Reads up to `max` numbers behind the letter. False: something is no number.
+static bool read_numbers(struct replay *p, int max)
+{
+    const char *s = p->lines.line + (p->lines.len > 0);
+    for (p->n = 0; *s == ' ' && p->n < max && s[1] >= '0' && s[1] <= '9'; p->n++) {
+        char *end;
+        p->v[p->n] = strtoull(s + 1, &end, 10);
+        s = end;
+    }
+    p->rest = s;
+    return *s == ' ' || *s == 0;
+}
+
+static enum qr_status differs(struct replay *p, const char *what, uint64_t recorded, uint64_t came)
+{
+    p->out->differs = true;
+    snprintf(p->out->why, sizeof p->out->why, "%s:%ld: step %" PRIu64 ": %s: recorded %" PRIu64 ", replayed %" PRIu64,
+             p->conf->path, p->lines.n, p->out->n_steps + 1, what, recorded, came);
+    return QR_OK;
+}
+
+/* ==== Chrome's trace: an array of events, times in microseconds. ==== */
+
+static void put_event(struct replay *p, const char *fmt, ...) QR_PRINTF(2, 3);
+static void put_event(struct replay *p, const char *fmt, ...)
+{
+    va_list args;
+    if (!p->conf->chrome) return;
+    fputs(p->any_event ? ",\n" : "[\n", p->conf->chrome);
+    p->any_event = true;
+    va_start(args, fmt);
+    vfprintf(p->conf->chrome, fmt, args);
+    va_end(args);
+}
+
+static void put_span(struct replay *p, const struct live *l, const char *name, uint64_t from, uint64_t to)
+{
+    if (from == 0 || to < from) return;
+    put_event(p, "{\"name\":\"%s\",\"cat\":\"request\",\"ph\":\"X\",\"pid\":2,\"tid\":%" PRIu64 ",\"ts\":%.3f,\"dur\":%.3f,"
+                 "\"args\":{\"prompt_tokens\":%d,\"output_tokens\":%d,\"preemptions\":%d}}",
+              name, l->r->id, (double)from * 1e-3, (double)(to - from) * 1e-3, l->times.n_prompt, l->times.n_output,
+              l->times.n_preemptions);
+}
+
+static void put_step(struct replay *p, const struct qr_batch *b, uint64_t elapsed_ns)
+{
+    struct qr_snapshot s = {0};
+    if (!p->conf->chrome) return;
+    qr_sched_snapshot(p->s, &s);
+    put_event(p, "{\"name\":\"step\",\"ph\":\"X\",\"pid\":1,\"tid\":1,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"step\":%" PRIu64
+                 ",\"sequences\":%d,\"tokens\":%d,\"copies\":%d}}",
+              (double)p->now_ns * 1e-3, (double)elapsed_ns * 1e-3, b->step, b->n_seqs, b->n_tokens, b->n_copies);
+    put_event(p, "{\"name\":\"blocks\",\"ph\":\"C\",\"pid\":1,\"ts\":%.3f,\"args\":{\"used\":%u,\"cached\":%u}}",
+              (double)p->now_ns * 1e-3, s.n_blocks_used, s.n_blocks_cached);
+    put_event(p, "{\"name\":\"requests\",\"ph\":\"C\",\"pid\":1,\"ts\":%.3f,\"args\":{\"running\":%d,\"waiting\":%d}}",
+              (double)p->now_ns * 1e-3, s.n_running, s.n_waiting);
+}
+
+/* ==== Requests. ==== */
+
+static struct live **find(struct replay *p, uint64_t id)
+{
+    struct live **l = &p->table[id % BUCKETS];
+    while (*l && (*l)->r->id != id) l = &(*l)->chain;
+    return l;
+}
+
+static void free_live(struct live *l)
+{
+    if (!l) return;
+    qr_sched_req_free(&l->r);
+    qr_free(l->last_ns);
+    qr_free(l);
+}
+
+// Room for one more of an array that grows.
+static enum qr_status more(struct replay *p, void **array, size_t n, size_t *cap, size_t bytes)
+{
+    if (n < *cap) return QR_OK;
+    size_t wider = *cap ? *cap * 2 : 256;
+    void *v = qr_realloc(QR_MEM_MISC, *array, wider * bytes);
+    if (!v) return qr_fail(p->err, QR_ENOMEM, "no memory for %zu records", wider);
+    *array = v;
+    *cap = wider;
+    return QR_OK;
+}
+
+static enum qr_status keep_record(struct replay *p, struct live *l)
+{
+    struct qr_replay *o = p->out;
+    void *records = o->recorded.records;
+    enum qr_status st = more(p, &records, o->recorded.n_records, &o->records_cap, sizeof *o->recorded.records);
+    o->recorded.records = records;
+    if (st != QR_OK) return st;
+    struct qr_sim_item *it = &o->workload.items[l->times.item];
+    it->arrival_s = (double)l->drained_ns * 1e-9;
+    l->times.seen_ns = l->drained_ns;
+    it->n_output = l->times.n_output / l->r->req->n_choices > 0 ? l->times.n_output / l->r->req->n_choices : 1;
+    o->recorded.records[o->recorded.n_records++] = l->times;
+    return QR_OK;
+}
+
+static bool read_ids(const char *s, int32_t n, int32_t *ids)
+{
+    for (int32_t i = 0; i < n; i++) {
+        char *end;
+        if (*s != ' ') return false;
+        long id = strtol(s + 1, &end, 10);
+        if (end == s + 1 || id < 0 || id > INT32_MAX) return false;
+        ids[i] = (int32_t)id;
+        s = end;
+    }
+    return *s == 0;
+}
+
+static enum qr_status take_add(struct replay *p)
+{
+    if (!read_numbers(p, 12) || p->n < 12 || p->v[1] < 1 || p->v[1] > INT32_MAX)
+        return bad(p, "A with an id, lengths, and the ids of a prompt");
+    const uint64_t *v = p->v;
+    int32_t *ids = qr_malloc(QR_MEM_MISC, v[1] * sizeof *ids);
+    struct live *l = qr_calloc(QR_MEM_MISC, 1, sizeof *l);
+    enum qr_status st = ids && l ? QR_OK : qr_fail(p->err, QR_ENOMEM, "no memory for a prompt");
+    if (st == QR_OK && (!read_ids(p->rest, (int32_t)v[1], ids) || *find(p, v[0])))
+        st = bad(p, "A with a new id and as many prompt ids as it says");
+    struct qr_req q = {.prompt = ids,
+                       .n_prompt = (int32_t)v[1],
+                       .n_choices = (int32_t)v[3],
+                       .priority = (int32_t)v[4],
+                       .arrival_ns = v[5],
+                       .deadline_ns = v[6],
+                       .tenant = v[7],
+                       .fair_key = v[8],
+                       .no_cache_read = v[9],
+                       .beam = {.width = (int32_t)v[11], .length_penalty = 1},
+                       .sampling = {.max_tokens = (int32_t)v[2], .n_logprobs = -1, .n_prompt_logprobs = v[10] ? 0 : -1}};
+    if (st == QR_OK) st = qr_sched_req_fits(&p->out->conf, &q, p->err);
+    if (st == QR_OK && (qr_sched_req_new(&q, v[0], &l->r) != QR_OK || qr_sched_req_reserve(l->r, &p->out->conf) != QR_OK ||
+                        !(l->last_ns = qr_calloc(QR_MEM_MISC, (size_t)q.n_choices, sizeof *l->last_ns))))
+        st = qr_fail(p->err, QR_ENOMEM, "no memory for a request of %d + %d tokens", q.n_prompt, q.sampling.max_tokens);
+    qr_free(ids);
+    if (st != QR_OK) {
+        free_live(l);
+        return st;
+    }
+    struct qr_replay *o = p->out;
+    void *items = o->workload.items;
+    st = more(p, &items, o->workload.n_items, &o->items_cap, sizeof *o->workload.items);
+    o->workload.items = items;
+    if (st != QR_OK) {
+        free_live(l);
+        return st;
+    }
+    l->times = (struct qr_sim_record){.item = (int64_t)o->workload.n_items, .arrival_ns = v[5], .n_prompt = q.n_prompt};
+    o->workload.items[o->workload.n_items++] = // without an answer until it has ended
+        (struct qr_sim_item){.n_prompt = q.n_prompt, .session = -1, .next = -1, .is_first = true};
+    if (q.n_choices > p->out->n_choices_max) p->out->n_choices_max = q.n_choices;
+    l->r->user = l;
+    *find(p, v[0]) = l;
+    l->next_new = p->news;
+    p->news = l;
+    p->paused |= qr_sched_idle(p->s);
+    qr_sched_add(p->s, l->r);
+    return QR_OK;
+}
+
+// The live sequence that a T or E line names; NULL: there is none.
+static struct qr_seq *named(struct replay *p, struct live **l)
+{
+    if (!read_numbers(p, 3) || p->n != 3 || *p->rest) return NULL;
+    *l = *find(p, p->v[0]);
+    if (!*l || p->v[1] >= (uint64_t)(*l)->r->req->n_choices) return NULL;
+    struct qr_seq *q = &(*l)->r->seqs[p->v[1]];
+    return q->done ? NULL : q;
+}
+
+static enum qr_status take_token(struct replay *p)
+{
+    struct live *l = NULL;
+    struct qr_seq *q = named(p, &l);
+    if (!q) return bad(p, "T with a live request, a choice and a token");
+    if (q->n_computed != q->n_ids || q->n_ids - l->r->req->n_prompt >= l->r->req->sampling.max_tokens)
+        return differs(p, "a token was drawn for a sequence that has computed", (uint64_t)q->n_ids, (uint64_t)q->n_computed);
+    qr_sched_append(l->r, q, (int32_t)p->v[2]);
+    uint64_t *last = &l->last_ns[q->choice];
+    if (*last) p->out->recorded.itl[qr_sim_itl_bucket(p->end_ns - *last)]++;
+    *last = p->end_ns;
+    if (l->times.first_ns == 0) l->times.first_ns = p->end_ns;
+    l->times.n_output++;
+    p->out->n_tokens++;
+    return QR_OK;
+}
+
+static enum qr_status take_import(struct replay *p)
+{
+    size_t bytes = qr_kv_tag_bytes(p->out->conf.block_size);
+    if (!read_numbers(p, 1) || p->n != 1 || *p->rest != ' ' || strlen(p->rest + 1) != 2 * bytes ||
+        strspn(p->rest + 1, "0123456789abcdef") != 2 * bytes || p->v[0] >= p->out->conf.n_prefix[QR_TIER_FILE])
+        return bad(p, "U with a slot of the file and a tag in hexadecimal");
+    uint64_t *tag = qr_malloc(QR_MEM_MISC, bytes + sizeof *tag); // aligned for any record
+    if (!tag) return qr_fail(p->err, QR_ENOMEM, "no memory for a tag");
+    for (size_t i = 0; i < bytes; i++) {
+        char two[3] = {p->rest[1 + 2 * i], p->rest[2 + 2 * i], 0};
+        ((unsigned char *)tag)[i] = (unsigned char)strtoul(two, NULL, 16);
+    }
+    (void)qr_sched_import(p->s, (uint32_t)p->v[0], tag);
+    qr_free(tag);
+    return QR_OK;
+}
+
+static enum qr_status take_beams(struct replay *p)
+{
+    struct qr_beam_move moves[QR_CHOICES_MAX];
+    if (!read_numbers(p, NUMBERS_MAX) || p->n < 2 || (uint64_t)p->n != 2 + 2 * p->v[1] || !*find(p, p->v[0]))
+        return bad(p, "V with a live request and pairs of choices");
+    struct qr_sched_req *r = (*find(p, p->v[0]))->r;
+    for (uint64_t i = 0; i < p->v[1]; i++) {
+        moves[i] = (struct qr_beam_move){(int32_t)p->v[2 + 2 * i], (int32_t)p->v[3 + 2 * i]};
+        bool known = p->v[2 + 2 * i] < (uint64_t)r->req->n_choices && p->v[3 + 2 * i] < (uint64_t)r->req->n_choices;
+        if (!known || r->state != QR_SCHED_RUNNING) return bad(p, "choices of a request that runs");
+    }
+    qr_sched_move_beams(p->s, r, moves, (int32_t)p->v[1]);
+    return QR_OK;
+}
+
+static enum qr_status take_scored(struct replay *p)
+{
+    if (!read_numbers(p, 2) || p->n != 2 || !*find(p, p->v[0])) return bad(p, "Q with a live request and a position");
+    (*find(p, p->v[0]))->r->n_scored = (int32_t)p->v[1];
+    return QR_OK;
+}
+
+static enum qr_status take_end(struct replay *p)
+{
+    struct live *l = NULL;
+    struct qr_seq *q = named(p, &l);
+    if (!q) return bad(p, "E with a live request, a choice and a count");
+    q->n_kept = (int32_t)p->v[2];
+    (void)qr_sched_end(p->s, l->r, q->choice);
+    if (l->r->n_live > 0) return QR_OK;
+    l->times.scheduled_ns = l->r->scheduled_ns;
+    l->times.n_preemptions = l->r->n_preemptions;
+    l->times.n_cached = l->r->n_cached;
+    l->times.finish_ns = p->end_ns;
+    put_span(p, l, "queued", l->times.arrival_ns, l->times.scheduled_ns);
+    put_span(p, l, "prefill", l->times.scheduled_ns, l->times.first_ns);
+    put_span(p, l, "decode", l->times.first_ns, l->times.finish_ns);
+    enum qr_status st = l->times.first_ns ? keep_record(p, l) : QR_OK;
+    for (struct live **n = &p->news; *n; n = &(*n)->next_new)
+        if (*n == l) {
+            *n = l->next_new;
+            break;
+        }
+    struct live **at = find(p, l->r->id);
+    *at = l->chain;
+    free_live(l);
+    return st;
+}
+
+/* ==== Steps. ==== */
+
+static enum qr_status take_plan(struct replay *p)
+{
+    if (!read_numbers(p, 2) || p->n != 2 || p->v[1] < 1 || p->v[1] > (uint64_t)p->out->conf.max_num_batched_tokens)
+        return bad(p, "P with a time and a budget");
+    if (qr_sched_idle(p->s)) return differs(p, "a plan is made with requests", 1, 0);
+    if (p->out->n_step_ns > 0 && !p->paused && p->v[0] > p->now_ns) p->out->step_ns[p->out->n_step_ns - 1] = p->v[0] - p->now_ns;
+    p->now_ns = p->end_ns = p->v[0];
+    // Simulated, work that begins after a pause begins as early as its first request: those that come later must not
+    // miss their step by that, nor by rounding.
+    uint64_t early = p->paused ? 1000 : 5000;
+    p->paused = false;
+    for (; p->news; p->news = p->news->next_new) p->news->drained_ns = p->now_ns > early ? p->now_ns - early : 1;
+    p->plan = qr_sched_plan(p->s, p->v[0], (int32_t)p->v[1]);
+    p->out->n_plans++;
+    if (p->out->recorded.begin_ns == 0) p->out->recorded.begin_ns = p->now_ns;
+    return QR_OK;
+}
+
+static enum qr_status take_orders(struct replay *p)
+{
+    if (!read_numbers(p, 2) || p->n != 2 || !p->plan) return bad(p, "O behind P, with a count and a hash");
+    if ((uint64_t)p->plan->n_orders != p->v[0]) return differs(p, "orders about slots", p->v[0], (uint64_t)p->plan->n_orders);
+    uint64_t h = qr_trace_orders_hash(p->plan);
+    return h == p->v[1] ? QR_OK : differs(p, "the orders' hash", p->v[1], h);
+}
+
+static enum qr_status take_batch(struct replay *p, const struct qr_batch **batch)
+{
+    if (!read_numbers(p, 5) || p->n != 5 || !p->plan) return bad(p, "B behind P, with five numbers");
+    const struct qr_batch *b = *batch = qr_sched_batch(p->s);
+    static const char *const what[] = {"the batch's number", "its sequences", "its tokens", "its copies", "its hash"};
+    uint64_t came[5] = {0};
+    if (b) {
+        came[0] = b->step, came[1] = (uint64_t)b->n_seqs, came[2] = (uint64_t)b->n_tokens;
+        came[3] = (uint64_t)b->n_copies, came[4] = qr_trace_batch_hash(b);
+    }
+    for (int i = 0; i < 5; i++)
+        if (came[i] != p->v[i]) return differs(p, what[i], p->v[i], came[i]);
+    if (p->conf->check_every && p->out->n_steps % p->conf->check_every == 0) qr_sched_check(p->s);
+    return QR_OK;
+}
+
+static enum qr_status take_computed(struct replay *p, const struct qr_batch *b)
+{
+    struct qr_replay *o = p->out;
+    if (!read_numbers(p, 1) || p->n != 1 || !b) return bad(p, "D behind B, with a time");
+    void *steps = o->step_ns;
+    enum qr_status st = more(p, &steps, o->n_step_ns, &o->steps_cap, sizeof *o->step_ns);
+    o->step_ns = steps;
+    if (st != QR_OK) return st;
+    o->step_ns[o->n_step_ns++] = p->v[0];
+    put_step(p, b, p->v[0]);
+    bool cycle = p->conf->cycle_ns && o->n_step_ns <= p->conf->n_cycles;
+    p->end_ns = p->now_ns + (cycle ? p->conf->cycle_ns[o->n_step_ns - 1] : p->v[0]);
+    o->recorded.end_ns = p->end_ns;
+    qr_sched_computed(p->s);
+    o->n_steps++;
+    return QR_OK;
+}
+
+static enum qr_status take_costs(struct replay *p)
+{
+    const uint64_t *v = p->v;
+    if (p->lines.line[0] == 'S') {
+        if (!read_numbers(p, 8) || p->n != 8) return bad(p, "S with eight numbers");
+        struct qr_costs c = {v[0], v[1], v[2], v[3], v[4], v[5], v[6]};
+        qr_sched_set_budget(p->s, &c, v[7]);
+        p->out->has_budget |= v[7] > 0 && v[0] > 0;
+        return QR_OK;
+    }
+    if (!read_numbers(p, 1 + QR_TIERS) || p->n != 1 + QR_TIERS) return bad(p, "X with a number for each tier");
+    struct qr_preempt_costs c = {.token_ns = v[0]};
+    for (int t = 0; t < QR_TIERS; t++) c.block_ns[t] = v[1 + t];
+    qr_sched_set_costs(p->s, &c);
+    return QR_OK;
+}
+
+static enum qr_status take_io(struct replay *p)
+{
+    if (p->lines.line[0] == 'J') {
+        const struct qr_io *io;
+        if (!read_numbers(p, 1) || p->n != 1) return bad(p, "J with a count");
+        int32_t n = qr_sched_io(p->s, &io);
+        return (uint64_t)n == p->v[0] ? QR_OK : differs(p, "blocks to read or write", p->v[0], (uint64_t)n);
+    }
+    if (!read_numbers(p, 4) || p->n != 4 || p->v[0] > QR_IO_READ || qr_sched_io_in_flight(p->s) == 0)
+        return bad(p, "I with four numbers, while I/O is in flight");
+    struct qr_io_done d = {.io = {(enum qr_io_kind)p->v[0], (uint32_t)p->v[1], (uint32_t)p->v[2]},
+                           .status = p->v[3] ? QR_EIO : QR_OK};
+    qr_sched_io_done(p->s, &d);
+    return QR_OK;
+}
+
+static enum qr_status take_trim(struct replay *p)
+{
+    if (!read_numbers(p, 1) || p->n != 1) return bad(p, "M with 0 or 1");
+    bool trimmed = qr_sched_trim(p->s);
+    return trimmed == (p->v[0] != 0) ? QR_OK : differs(p, "the pool is given back", p->v[0], trimmed);
+}
+
+/* ==== The whole. ==== */
+
+static bool conf_is_sane(const struct qr_sched_conf *c)
+{
+    return c->max_num_seqs >= 1 && c->max_num_seqs <= 65536 && c->max_num_batched_tokens >= 1 &&
+           c->max_num_batched_tokens <= 1 << 20 && c->max_model_len >= 1 && c->max_model_len <= 1 << 26 &&
+           c->block_size >= 1 && c->block_size <= 65536 && c->n_blocks >= 1 && c->n_blocks < 1u << 30 &&
+           c->layout < QR_KV_LAYOUTS && c->batching <= QR_BATCHING_STATIC && c->preempt_mode <= QR_PREEMPT_RECOMPUTE;
+}
+
+static enum qr_status take_conf(struct replay *p)
+{
+    if (p->s) return bad(p, "one C line");
+    if (!read_numbers(p, QR_TRACE_CONF_NUMBERS) || p->n != QR_TRACE_CONF_NUMBERS || *p->rest != ' ')
+        return bad(p, "C with the scheduler's numbers and a policy");
+    qr_trace_conf_unpack(p->v, &p->out->conf);
+    p->out->conf.policy = qr_policy_find(p->rest + 1);
+    if (!p->out->conf.policy || !conf_is_sane(&p->out->conf)) return bad(p, "a configuration that can be");
+    return qr_sched_new(&p->out->conf, &p->s) == QR_OK ? QR_OK : qr_fail(p->err, QR_ENOMEM, "no memory for the scheduler");
+}
+
+static enum qr_status take_line(struct replay *p, const struct qr_batch **batch)
+{
+    char letter = p->lines.line[0];
+    if (letter == 'C') return take_conf(p);
+    if (!p->s) return bad(p, "a C line before all others");
+    switch (letter) {
+    case 'A': return take_add(p);
+    case 'T': return take_token(p);
+    case 'U': return take_import(p);
+    case 'V': return take_beams(p);
+    case 'Q': return take_scored(p);
+    case 'E': return take_end(p);
+    case 'P': return take_plan(p);
+    case 'O': return take_orders(p);
+    case 'B': return take_batch(p, batch);
+    case 'D': return take_computed(p, *batch);
+    case 'F': qr_sched_failed(p->s); return QR_OK;
+    case 'S':
+    case 'X': return take_costs(p);
+    case 'J':
+    case 'I': return take_io(p);
+    case 'R': qr_sched_reset_prefix(p->s); return QR_OK;
+    case 'M': return take_trim(p);
+    default: return bad(p, "one of the letters of engine/trace.h");
+    }
+}
+
+static enum qr_status read_all(struct replay *p)
+{
+    const struct qr_batch *batch = NULL;
+    enum qr_status st = qr_lines_next(&p->lines, p->err);
+    if (st == QR_AGAIN || (st == QR_OK && strcmp(p->lines.line, QR_TRACE_HEAD) != 0))
+        return qr_fail(p->err, QR_EFORMAT, "%.150s:1: expected \"" QR_TRACE_HEAD "\": a file of quire serve --trace-file",
+                       p->conf->path);
+    while (st == QR_OK && !p->out->differs) {
+        st = qr_lines_next(&p->lines, p->err);
+        if (st == QR_OK) st = take_line(p, &batch);
+        p->out->n_lines++;
+    }
+    return st == QR_AGAIN ? QR_OK : st;
+}
+
+static void drop_unanswered(struct qr_sim_workload *w)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < w->n_items; i++)
+        if (w->items[i].n_output > 0) w->items[n++] = w->items[i];
+    w->n_items = n;
+}
+
+enum qr_status qr_replay_run(const struct qr_replay_conf *conf, struct qr_replay *out, struct qr_error *err)
+{
+    *out = (struct qr_replay){.n_choices_max = 1};
+    struct replay *p = qr_calloc(QR_MEM_MISC, 1, sizeof *p);
+    if (!p) return qr_fail(err, QR_ENOMEM, "no memory for a replay");
+    p->conf = conf;
+    p->out = out;
+    p->err = err;
+    enum qr_status st = qr_lines_open(conf->path, &p->lines, err);
+    if (st == QR_OK) {
+        st = read_all(p);
+        qr_lines_close(&p->lines);
+    }
+    if (p->s) qr_sched_snapshot(p->s, &out->recorded.end);
+    drop_unanswered(&out->workload);
+    if (conf->chrome) fputs(p->any_event ? "\n]\n" : "[]\n", conf->chrome);
+    for (size_t i = 0; i < BUCKETS; i++)
+        for (struct live *l = p->table[i], *next; l; l = next) {
+            next = l->chain;
+            free_live(l);
+        }
+    qr_sched_free(&p->s);
+    qr_free(p);
+    if (st != QR_OK) qr_replay_free(out);
+    return st;
+}
+
+void qr_replay_free(struct qr_replay *r)
+{
+    qr_sim_result_free(&r->recorded);
+    qr_free(r->workload.items);
+    qr_free(r->step_ns);
+    *r = (struct qr_replay){0};
+}
