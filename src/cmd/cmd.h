@@ -24,6 +24,7 @@ int cmd_bench(int argc, char **argv);
 int cmd_replay(const struct qr_conf *conf); // what `quire sim --replay` does
 int cmd_top(int argc, char **argv);
 int cmd_sim(int argc, char **argv);
+int cmd_plan(int argc, char **argv);
 
 // Prints "quire: message" and returns code, so that a verb can `return cmd_fail(1, &err)`.
 int cmd_fail(int code, const struct qr_error *err);

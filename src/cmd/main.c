@@ -9,6 +9,7 @@ static const struct cmd_verb verbs[] = {
     {"serve", cmd_serve, "serve a model to many users over an OpenAI-compatible API"},
     {"run", cmd_run, "answer one prompt, or chat, in this terminal"},
     {"sim", cmd_sim, "simulate serving a model on any machine, with this very scheduler"},
+    {"plan", cmd_plan, "find settings and a number of machines for a load and a latency target"},
     {"inspect", cmd_inspect, "look at this processor, the kernels, a model file, a tensor"},
     {"bench", cmd_bench, "measure this machine, a model on it, or a running server"},
     {"top", cmd_top, "watch a running server's memory: blocks, requests, tokens a second"},

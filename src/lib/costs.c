@@ -11,7 +11,7 @@
 #define QUERY_OPS 190.0    // attention of prompt rows
 #define MEMORY_BYTES 20.0
 
-struct qr_costs lib_guess_costs(const struct qr_lib_info *info)
+struct qr_costs qr_lib_guess_costs(const struct qr_lib_info *info)
 {
     const struct qr_model_info *m = &info->model;
     double d = m->d_model, heads = m->n_heads * m->head_dim, kv = m->n_kv_heads * m->head_dim;

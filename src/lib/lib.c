@@ -153,7 +153,7 @@ static enum qr_status start_engine(struct qr_lib *lib, const struct qr_lib_conf 
                                 .max_queued_reqs = conf->max_queued_reqs,
                                 .max_queued_tokens = conf->max_queued_tokens,
                                 .queue_timeout_ns = conf->queue_timeout_ns,
-                                .costs = lib_guess_costs(info),
+                                .costs = qr_lib_guess_costs(info),
                                 .step_budget_ns = conf->step_budget_ns,
                                 .trace = conf->trace,
                                 .trace_arg = conf->trace_arg,

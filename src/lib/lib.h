@@ -78,6 +78,9 @@ struct qr_lib_info {
     uint64_t load_ns;
 };
 
+// What steps cost before any was measured: of the model's shapes, packed_bytes, n_threads, block_bytes and block_size.
+struct qr_costs qr_lib_guess_costs(const struct qr_lib_info *info);
+
 // Loads and starts. Everything that cannot fit is refused with its numbers (QR_ETOOBIG).
 enum qr_status qr_lib_open(const struct qr_lib_conf *conf, struct qr_lib **out,
                            struct qr_error *err) QR_MUST_CHECK;

@@ -120,10 +120,6 @@ enum qr_status lib_check_weights(uint64_t weight_bytes, uint64_t machine_bytes,
 enum qr_status lib_size_pool(const struct lib_memory *m, struct lib_pool *out,
                              struct qr_error *err) QR_MUST_CHECK;
 
-// ==== costs.c ====
-
-struct qr_costs lib_guess_costs(const struct qr_lib_info *info);
-
 // ==== stream.c ====
 
 void lib_free_requests(struct qr_lib *lib);

@@ -8,7 +8,7 @@
 
 static const struct qr_sim_model models[] = {
 #define QR_SIM_MODEL(name, layers, hidden, heads, kv, dim, ffn, matrices, vocab, positions, tied, ctx, bits)          \
-    {name, layers, hidden, heads, kv, dim, ffn, matrices, vocab, positions, tied, ctx, bits},
+    {name, layers, hidden, heads, kv, dim, ffn, matrices, vocab, positions, tied, ctx, bits, 0},
 #include "sim/models.def"
 #undef QR_SIM_MODEL
 };
@@ -179,6 +179,7 @@ double qr_sim_layer_bytes(const struct qr_sim_model *m)
 
 double qr_sim_weight_bytes(const struct qr_sim_model *m)
 {
+    if (m->file_bytes > 0) return m->file_bytes;
     double other = (double)(m->n_layers * layer_vectors(m) + table_weights(m) + last_norm(m));
     return m->n_layers * qr_sim_layer_bytes(m) + 2 * other;
 }

@@ -19,6 +19,7 @@ struct qr_sim_model {
     bool tied;
     int32_t ctx_max;
     double bits; // of a weight of the layers' matrices
+    double file_bytes; // of all weights as a file has them; 0: by `bits`
 };
 // By name, or from a Hugging Face config.json where `name` is a path to one. QR_ENOTFOUND lists the names.
 enum qr_status qr_sim_model_find(const char *name, struct qr_sim_model *out, struct qr_error *err) QR_MUST_CHECK;

@@ -164,6 +164,7 @@ static void follow(struct sim *s, struct qr_sim_record *r, struct live *l)
 {
     const struct qr_sim_item *it = &s->conf->workload->items[r->item];
     s->n_done++;
+    if (s->conf->stop && s->conf->stop(s->conf->stop_arg, r)) s->out->stopped = true;
     if (it->next < 0) return;
     const struct qr_sim_item *next = &s->conf->workload->items[it->next];
     uint64_t at = r->finish_ns + ns_of(next->think_s), start = s->starts[r->item];
@@ -225,6 +226,7 @@ static enum qr_status loop(struct sim *s, struct qr_error *err)
         st = qr_engine_step(s->engine);
         for (struct qr_event ev; qr_engine_poll(s->engine, &ev);) take(s, &ev);
         if (c->batching == QR_BATCHING_STATIC) release_held(s);
+        if (s->out->stopped) return QR_OK;
         if (st == QR_AGAIN && s->n_dues == 0) break;
         if (st == QR_AGAIN && s->dues[0].ns > s->clock.ns) s->clock.ns = s->dues[0].ns;
         if (st != QR_OK) continue;
@@ -336,7 +338,7 @@ enum qr_status qr_sim_run(const struct qr_sim_run_conf *conf, struct qr_sim_resu
         out->shares = conf->layout == QR_KV_PAGED;
         qr_engine_snapshot(s.engine, &out->end);
         // Whatever happened: nothing runs, nothing waits, every block came back.
-        QR_ASSERT(out->end.n_running == 0 && out->end.n_waiting == 0 && out->end.n_blocks_used == 0);
+        QR_ASSERT(out->stopped || (out->end.n_running == 0 && out->end.n_waiting == 0 && out->end.n_blocks_used == 0));
         if (conf->check_every > 0) qr_engine_check(s.engine);
     }
     fini(&s);

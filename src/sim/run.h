@@ -17,6 +17,7 @@
 #include "sim/cost.h"
 #include "sim/workload.h"
 
+struct qr_sim_record;
 struct qr_sim_run_conf {
     const struct qr_sim_workload *workload;
     struct qr_sim_cost *cost;
@@ -38,6 +39,9 @@ struct qr_sim_run_conf {
     // Called every so often with requests done and in all; NULL: not.
     void (*progress)(void *arg, uint64_t done, uint64_t total);
     void *progress_arg;
+    // Asked about each request when it is answered; true ends the run there. NULL: nobody asks.
+    bool (*stop)(void *arg, const struct qr_sim_record *r);
+    void *stop_arg;
 };
 
 struct qr_sim_record { // a request, in order of submission; times on the virtual clock, 0: never
@@ -61,6 +65,7 @@ struct qr_sim_result {
     uint64_t itl[QR_SIM_ITL_BUCKETS];
     struct qr_snapshot end;
     bool shares; // the layout lets sequences share blocks
+    bool stopped; // before the end: records with finish_ns 0 were under way
 };
 
 enum qr_status qr_sim_run(const struct qr_sim_run_conf *conf, struct qr_sim_result *out,

@@ -1,0 +1,102 @@
+/* Sizes of a model for quire plan: a name of models.def, a config.json, or a .gguf file's own keys and tensors. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cmd/plan_model.h"
+#include "conf/paths.h"
+#include "fmt/gguf.h"
+
+#define SIZE_MAX_OF_A_KEY (1 << 24)
+
+struct keys {
+    const struct qr_gguf *g;
+    char arch[32];
+    struct qr_error *err;
+};
+
+// `otherwise` where the key is absent; 0: it must be there.
+static enum qr_status get(struct keys *k, const char *suffix, int32_t otherwise, int32_t *out)
+{
+    char name[128];
+    uint64_t v = 0;
+    snprintf(name, sizeof name, "%s.%s", k->arch, suffix);
+    if (!qr_gguf_find(k->g, name) && otherwise > 0) return *out = otherwise, QR_OK;
+    if (!qr_gguf_u64(k->g, name, &v) || v < 1 || v > SIZE_MAX_OF_A_KEY)
+        return qr_fail(k->err, QR_EFORMAT, "model: key %s: expected a whole number from 1 to %d, got %s", name, SIZE_MAX_OF_A_KEY,
+                       qr_gguf_find(k->g, name) ? "something else" : "nothing");
+    *out = (int32_t)v;
+    return QR_OK;
+}
+
+static enum qr_status read_keys(struct keys *k, struct qr_sim_model *m)
+{
+    struct qr_gguf_str arch;
+    uint64_t n_experts = 0;
+    char name[64];
+    if (!qr_gguf_str(k->g, "general.architecture", &arch) || arch.bytes >= sizeof k->arch)
+        return qr_fail(k->err, QR_EFORMAT, "model: key general.architecture: expected a short string");
+    snprintf(k->arch, sizeof k->arch, "%.*s", (int)arch.bytes, arch.data);
+    snprintf(name, sizeof name, "%s.expert_count", k->arch);
+    if (qr_gguf_u64(k->g, name, &n_experts) && n_experts > 0)
+        return qr_fail(k->err, QR_ENOTSUP, "model: %s %llu: mixtures of experts are not modelled", name,
+                       (unsigned long long)n_experts);
+    enum qr_status st = get(k, "block_count", 0, &m->n_layers);
+    if (st == QR_OK) st = get(k, "embedding_length", 0, &m->hidden);
+    if (st == QR_OK) st = get(k, "attention.head_count", 0, &m->n_heads);
+    if (st == QR_OK) st = get(k, "attention.head_count_kv", m->n_heads, &m->n_kv_heads);
+    if (st == QR_OK) st = get(k, "attention.key_length", m->hidden / m->n_heads > 0 ? m->hidden / m->n_heads : 1, &m->head_dim);
+    if (st == QR_OK) st = get(k, "feed_forward_length", 0, &m->ffn);
+    if (st == QR_OK) st = get(k, "context_length", 0, &m->ctx_max);
+    m->n_ffn_matrices = 3;
+    return st;
+}
+
+static enum qr_status read_tensors(struct keys *k, struct qr_sim_model *m)
+{
+    const struct qr_gguf_tensor *embedding = qr_gguf_tensor(k->g, "token_embd.weight");
+    double layers = 0;
+    if (!embedding || embedding->dims[1] < 2 || embedding->dims[1] > SIZE_MAX_OF_A_KEY)
+        return qr_fail(k->err, QR_EFORMAT, "model: tensor token_embd.weight: expected a row for each of at least 2 tokens");
+    m->n_vocab = (int32_t)embedding->dims[1];
+    m->tied = !qr_gguf_tensor(k->g, "output.weight");
+    for (size_t i = 0; i < qr_gguf_n_tensors(k->g); i++) {
+        const struct qr_gguf_tensor *t = qr_gguf_tensor_at(k->g, i);
+        if (!t->type)
+            return qr_fail(k->err, QR_ENOTSUP, "model: tensor %.*s is of type %u, which quire does not compute with", (int)t->name.bytes,
+                           t->name.data, t->type_id);
+        m->file_bytes += (double)t->bytes;
+        if (t->n_dims == 2 && t->name.bytes > 4 && memcmp(t->name.data, "blk.", 4) == 0) layers += (double)t->bytes;
+    }
+    m->bits = 8 * layers / ((double)qr_sim_layer_weights(m) * m->n_layers);
+    return QR_OK;
+}
+
+static enum qr_status from_gguf(const char *path, struct qr_sim_model *out, struct qr_error *err)
+{
+    struct qr_gguf *g = NULL;
+    enum qr_status st = qr_gguf_open(path, &g, err);
+    if (st != QR_OK) return st;
+    struct keys k = {.g = g, .err = err};
+    struct qr_sim_model m = {0};
+    const char *name = strrchr(path, '/');
+    snprintf(m.name, sizeof m.name, "%.60s", name ? name + 1 : path);
+    st = read_keys(&k, &m);
+    if (st == QR_OK) st = read_tensors(&k, &m);
+    qr_gguf_free(&g);
+    if (st == QR_OK) *out = m;
+    return st;
+}
+
+enum qr_status cmd_plan_model(const char *name, struct qr_sim_model *out, struct qr_error *err)
+{
+    char path[4096];
+    size_t n = strlen(name);
+    bool is_gguf = n > 5 && strcmp(name + n - 5, ".gguf") == 0;
+    enum qr_status st = is_gguf ? QR_ENOTFOUND : qr_sim_model_find(name, out, err);
+    if (st != QR_ENOTFOUND) return st;
+    struct qr_error why = {0};
+    st = qr_paths_find_model(name, path, sizeof path, &why);
+    if (st == QR_OK) return from_gguf(path, out, err);
+    if (is_gguf) return qr_fail(err, st, "%.250s", why.msg);
+    return QR_ENOTFOUND; // with the names that there are
+}
