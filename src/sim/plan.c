@@ -377,8 +377,8 @@ static enum qr_status find_replicas(struct planner *p)
         if (ok) break;
         below = n;
         if (n > QR_PLAN_REPLICAS_MAX / 2)
-            return qr_fail(p->err, QR_ETOOBIG, "%d replicas do not keep the target: requests that come together are too much for one of them",
-                           n);
+            return qr_fail(p->err, QR_ETOOBIG,
+                           "%d replicas do not keep the target: requests that come together are too much for one", n);
         n *= 2;
     }
     while (n - below > 1) {
