@@ -54,12 +54,14 @@ static void print_limit(FILE *f, const char *name, double at_s, double limit_s)
 
 static void print_runs(const struct qr_plan *p, FILE *f)
 {
-    fprintf(f, "\nHow it was found: arithmetic alone asks for %d; these simulations of one replica were\ncompared (seqs: --max-num-seqs, tokens: --max-num-batched-tokens; TTFT and on: at the percentile).\n\n"
-               "  %8s %8s %5s %8s %9s %9s %9s %9s  %s\n",
-            p->n_replicas_least, "replicas", "rate", "seqs", "tokens", "TTFT ms", "TPOT ms", "E2EL ms", "tokens/s", "in time");
+    fprintf(f, "\nHow it was found: arithmetic alone asks for %d; these simulations of one replica were compared\n"
+               "(seqs: --max-num-seqs, tokens: --max-num-batched-tokens; times at the percentile).\n\n",
+            p->n_replicas_least);
+    fprintf(f, "  %8s %8s %5s %7s %9s %9s %9s %9s  %s\n", "replicas", "rate", "seqs", "tokens", "TTFT ms", "TPOT ms", "E2EL ms", "tokens/s",
+            "in time");
     for (int i = 0; i < p->n_runs; i++) {
         const struct qr_plan_run *r = &p->runs[i];
-        fprintf(f, "  %8d %8.3g %5d %8d %9.0f %9.1f %9.0f %9.0f  ", r->n_replicas, r->rate, r->max_num_seqs, r->max_num_batched_tokens,
+        fprintf(f, "  %8d %8.3g %5d %7d %9.0f %9.1f %9.0f %9.0f  ", r->n_replicas, r->rate, r->max_num_seqs, r->max_num_batched_tokens,
                 r->ttft_s * 1e3, r->tpot_s * 1e3, r->e2el_s * 1e3, r->tokens_per_s);
         if (r->stopped)
             fprintf(f, "no: %" PRIu64 " late of the first %" PRIu64 "\n", r->n_late, r->n_answered);
