@@ -27,7 +27,7 @@
 static struct {
     uint64_t seed;
     bool bench, list;
-    const char *only_isa;
+    const char *only_isa, *versus;
     char **patterns;
     int n_patterns;
 } opt = {.seed = 1};
@@ -249,6 +249,8 @@ static int usage(void)
            "  --isa NAME   only this set (ref with --bench times portable C; amx-emu: AMX kernels, emulated)\n"
            "  --seed N     another set of values; 0 takes the clock\n"
            "  --bench      also prints the time of a call\n"
+           "  --versus kvtypes|paged   by turns, with at most the set of --isa: each KV type beside bf16; a block\n"
+           "               table beside contiguous memory\n"
            "  --list       only names what would run\n");
     return 2;
 }
@@ -264,6 +266,8 @@ static int options(int argc, char **argv)
             opt.seed = strtoull(argv[++i], NULL, 0);
         else if (!strcmp(argv[i], "--isa") && i + 1 < argc)
             opt.only_isa = argv[++i];
+        else if (!strcmp(argv[i], "--versus") && i + 1 < argc)
+            opt.versus = argv[++i];
         else if (argv[i][0] == '-')
             return usage();
         else {
@@ -282,6 +286,14 @@ int main(int argc, char **argv)
     if (rc) return rc;
     struct sigaction sa = {.sa_handler = on_signal};
     for (int i = 0; i < 4; i++) sigaction((int[]){SIGSEGV, SIGILL, SIGBUS, SIGFPE}[i], &sa, NULL);
+    if (opt.versus) {
+        struct qr_error err = {0};
+        if (qr_isa_limit(opt.only_isa ? opt.only_isa : "auto", &err) != QR_OK) {
+            printf("checkasm: %s\n", err.msg);
+            return 2;
+        }
+        return ca_versus(opt.versus) ? 0 : usage();
+    }
     bool ran = false;
     for (int i = -1; i < QR_ISA_COUNT; i++) {
         const char *isa = i < 0 ? "ref" : qr_isa_name((enum qr_isa)i);

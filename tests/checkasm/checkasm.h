@@ -54,6 +54,8 @@ struct ca_case {
 void ca_run(const struct ca_case *c, const char *isa);
 
 void ca_slots(uint32_t mask, const char *isa); // every slot of kernels.def that `isa` brings
+// --versus WHAT: two ways by turns (versus.c). False: no comparison is called so.
+bool ca_versus(const char *what);
 void ca_gemms(uint32_t mask, const char *isa); // every entry of qr_gemm_list() of `isa`
 // Kernels on tiles over emulated tiles; mask has the sets below.
 void ca_gemms_emulated(uint32_t mask, const char *isa);

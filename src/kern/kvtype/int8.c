@@ -4,8 +4,8 @@
  *
  * Both products are exact integers, so the bits are the same on every instruction set. A query becomes 15 bits
  * (|i| <= 16256 = 128 * 127) with a scale of its own: s = (sum of i * k) * scale of q * scale of k. The weights
- * w = p * scale of v of a chunk become integers up to 32640 = 255 * 128 with one scale: what a chunk adds is
- * that scale times the sum of integers. */
+ * p * scale of v of a chunk become integers up to 32640 = 255 * 128, for p = 1 and the largest scale of v that the
+ * query sees there: what a chunk adds is one scale times the sum of integers. */
 #include "kern/ref/attn_internal.h"
 
 #define P_TOP 32640.0f
@@ -63,12 +63,12 @@ static float score(const struct ref_query *q, struct ref_slot at)
 
 static void weigh(float *acc, const float *p, const struct ref_slot *at, int n)
 {
-    float w[REF_CHUNK], inverse;
-    for (int t = 0; t < n; t++) w[t] = p[t] * *v_scale(at[t]);
-    float scale = ref_token_scale(w, n, P_TOP, &inverse);
+    float scales[REF_CHUNK], inverse;
+    for (int t = 0; t < n; t++) scales[t] = *v_scale(at[t]);
+    float scale = ref_token_scale(scales, n, P_TOP, &inverse); // p is at most 1
     int32_t sum[REF_D_MAX] = {0}; // at most 64 * 32640 * 127
     for (int t = 0; t < n; t++) {
-        int weight = inverse > 0 ? (int)rintf(w[t] * inverse) : 0;
+        int weight = inverse > 0 ? (int)rintf(p[t] * scales[t] * inverse) : 0;
         for (int i = 0; i < at->d; i++) sum[i] += weight * *v_of(at[t], i);
     }
     for (int i = 0; i < at->d; i++) acc[i] = fmaf((float)sum[i], scale, acc[i]);

@@ -4,7 +4,11 @@
  * is the includer's). Threads: pure functions. Lifetime: static. */
 #ifdef KERN_ISA
 
+#define INTEGER 0
 typedef v16 sum;
+struct p_form {
+    float scale;
+};
 struct q_form {
     char none;
 };
@@ -23,13 +27,18 @@ V16 v16 k_value(sum s, const struct q_form *f)
     (void)f;
     return s;
 }
-V16 float p_pack(uint8_t *coefs, const v16 *p, int u0, int n_units)
+V16 struct p_form p_form(v16i most)
 {
+    (void)most;
+    return (struct p_form){1};
+}
+V16 void p_pack(uint8_t *coefs, const v16 *p, int u0, int n_units, struct p_form f)
+{
+    (void)f;
     UNROLL for (int u = 0; u < 4; u++)
     {
         if (u >= u0 && u < n_units) coef_store(coefs, u, p[u]);
     }
-    return 1;
 }
 V16 sum v_begin(const float *acc, float keep)
 {

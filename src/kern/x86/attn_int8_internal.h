@@ -13,6 +13,7 @@
 
 #define W 4
 #define STEPS 1
+#define INTEGER 1
 #define SCALED 1
 #define VECS 4
 #define COEF_BYTES 8
@@ -22,6 +23,9 @@
 struct q_form {
     float scale;
     int32_t bias; // -128 * sum of q
+};
+struct p_form {
+    float scale, inverse;
 };
 
 #if defined(__AVX512VNNI__)
@@ -51,13 +55,19 @@ V16 coef coef_load(const void *p, int i)
     const int32_t *c = (const int32_t *)p + 2 * i;
     return (coef){_mm512_set1_epi32(c[0]), _mm512_set1_epi32(c[1])};
 }
+// Spelt out: from the intrinsic, gcc 12 moves each sum to another register and back in every turn of a loop.
+V16 v16i dot_u8_s8(v16i s, v16i u8, v16i s8)
+{
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(s) : "v"(u8), "v"(s8));
+    return s;
+}
 V16 sum k_dot(sum s, part a, coef b)
 {
-    return (sum){_mm512_dpbusd_epi32(s.hi, a, b.hi), _mm512_dpbusd_epi32(s.lo, a, b.lo)};
+    return (sum){dot_u8_s8(s.hi, a, b.hi), dot_u8_s8(s.lo, a, b.lo)};
 }
 V16 sum v_dot(sum s, part a, coef b)
 {
-    return (sum){_mm512_dpbusd_epi32(s.hi, b.hi, a), _mm512_dpbusd_epi32(s.lo, b.lo, a)};
+    return (sum){dot_u8_s8(s.hi, b.hi, a), dot_u8_s8(s.lo, b.lo, a)};
 }
 V16 v16i sum_ints(sum s)
 {
@@ -207,19 +217,19 @@ V16 v16 k_value(sum s, const struct q_form *f)
     return v16_mul(v16i_to_v16(v16i_add(sum_ints(s), v16i_set1(f->bias))), v16_set1(f->scale));
 }
 
-V16 float p_pack(uint8_t *coefs, const v16 *p, int u0, int n_units)
+V16 struct p_form p_form(v16i most)
 {
-    v16i most = v16i_zero();
+    struct p_form f;
+    f.scale = scale_of(most, P_TOP, &f.inverse);
+    return f;
+}
+
+V16 void p_pack(uint8_t *coefs, const v16 *p, int u0, int n_units, struct p_form f)
+{
     UNROLL for (int u = 0; u < 4; u++)
     {
-        if (u >= u0 && u < n_units) most = v16i_max(most, v16i_magnitude(p[u]));
+        if (u >= u0 && u < n_units) coef_pack(coefs, u, rounded(p[u], f.inverse), 0);
     }
-    float inverse, scale = scale_of(most, P_TOP, &inverse);
-    UNROLL for (int u = 0; u < 4; u++)
-    {
-        if (u >= u0 && u < n_units) coef_pack(coefs, u, rounded(p[u], inverse), 0);
-    }
-    return scale;
 }
 
 V16 sum v_begin(const float *acc, float keep)

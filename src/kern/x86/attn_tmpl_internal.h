@@ -14,8 +14,9 @@
  *   sum           sums of lanes; sum_zero(), k_dot(sum, part, coef), v_dot(sum, part, coef)
  *   q_pack        struct q_form (uint8_t *coefs, const float *q, int d): a query's multipliers
  *   k_value       v16 (sum, const struct q_form *): the products q . k
- *   p_pack        float (uint8_t *coefs, const v16 *p, int u0, int n_units): multipliers of units u0 .. n_units - 1,
- *                 and the scale of what v_dot makes of them
+ *   INTEGER       1 where sums are integers: then p_form (v16i) says how p becomes integers, given the magnitudes of the
+ *                 scales of V that a vector sees, and its scale is that of what v_dot makes of them
+ *   p_pack        void (uint8_t *coefs, const v16 *p, int u0, int n_units, struct p_form): multipliers of units u0 ..
  *   v_begin       sum (const float *acc, float keep);  v_end: void (sum, float *acc, float keep, float scale)
  *   UNITS, DIMS, VECS   register tile: units of 16 tokens and vectors in q.k, groups of 16 dimensions in p.v
  *
@@ -29,6 +30,7 @@
  * units that nobody sees are not read, and slots past the call's end are not multiplied where they may hold NaN. */
 #ifdef ATTN_DECODE
 
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -53,7 +55,8 @@ struct vecs {
     float *m;       // (n) largest score
     uint8_t *p;     // (VECS, CHUNK / PART_VALUES) coefs of the vectors at work
     float *s;       // (VECS, CHUNK) scores
-    float keep[VECS], p_scale[VECS];
+    float keep[VECS];
+    struct p_form p_form[VECS];
 };
 
 // Where the units of consecutive chunks are.
@@ -174,6 +177,25 @@ static v16 capped(v16 s, float cap)
     return v16_sub(v16_set1(cap), v16_div(v16_set1(2 * cap), v16_add(e, v16_set1(1))));
 }
 
+V16 v16 v_scales(const struct vecs *v, const struct chunk *c, int u)
+{
+    return v16_load((const float *)(const void *)(c->unit[u] + v_offset(v->d) + k_bytes(v->d)));
+}
+
+// Of a chunk whose tokens from .. to - 1 are seen.
+static struct p_form p_form_of(const struct vecs *v, const struct chunk *c, int from, int to, int u0, int n_units)
+{
+    v16i most = v16i_zero();
+    for (int u = u0; INTEGER && u < n_units; u++) {
+        v16 x = v_scales(v, c, u), none = v16_set1(0);
+        int n = to - u * 16, skip = from - u * 16;
+        if (n < 16) x = v16_first_or(x, n < 0 ? 0 : n, none);
+        if (skip > 0) x = v16_first_or(none, skip < 16 ? skip : 16, x);
+        most = v16i_max(most, v16i_magnitude(x));
+    }
+    return p_form(most);
+}
+
 // Scores of vector g of the tile become p; tokens outside from .. to - 1 are masked. It may see none.
 static inline void softmax(struct vecs *v, const struct chunk *c, int i_vec, int g, int from, int to, int u0,
                            int n_units, const struct qr_attn *a)
@@ -200,12 +222,12 @@ static inline void softmax(struct vecs *v, const struct chunk *c, int i_vec, int
         s[u] = v16_exp_small(v16_sub(s[u], v16_set1(base)));
         l = v16_add(l, s[u]);
         if (SCALED) {
-            s[u] = v16_mul(s[u], v16_load((const float *)(const void *)(c->unit[u] + v_offset(v->d) + k_bytes(v->d))));
+            s[u] = v16_mul(s[u], v_scales(v, c, u));
             int n = to - u * 16; // the scale of a slot that nobody owns may be a NaN
             if (n < 16) s[u] = v16_first_or(s[u], n < 0 ? 0 : n, v16_set1(0));
         }
     }
-    v->p_scale[g] = p_pack(v->p + g * P_BYTES, s, u0, n_units);
+    p_pack(v->p + g * P_BYTES, s, u0, n_units, v->p_form[g]);
     v16_store(v->l + (i_vec + g) * 16, l);
     v->m[i_vec + g] = m_new;
     v->keep[g] = _mm256_cvtss_f32(v16_lo(keep));
@@ -243,7 +265,7 @@ V16 void weigh(const struct vecs *v, const struct chunk *c, int i_vec, int n_g, 
     UNROLL for (int g = 0; g < n_g; g++)
     {
         UNROLL for (int b = 0; b < n_b; b++)
-            v_end(acc[g][b], dst + (size_t)g * v->d + b * 16, v->keep[g], v->p_scale[g]);
+            v_end(acc[g][b], dst + (size_t)g * v->d + b * 16, v->keep[g], v->p_form[g].scale);
     }
 }
 
@@ -266,8 +288,12 @@ V16 void chunk_n(struct vecs *v, const struct chunk *c, struct seen seen, int i_
     if (n_tok <= from) return; // to all of them the chunk is future, or before their windows
     int u0 = from / QR_KV_UNIT, n_units = (n_tok + QR_KV_UNIT - 1) / QR_KV_UNIT;
     scores_all(v, c, i_vec, n_g, u0, n_units);
-    for (int g = 0; g < n_g; g++)
-        softmax(v, c, i_vec, g, seen.from[i_vec + g], seen.to[i_vec + g], u0, n_units, a);
+    for (int g = 0; g < n_g; g++) {
+        int i = i_vec + g, lo = seen.from[i] > 0 ? seen.from[i] : 0, hi = seen.to[i];
+        bool as_before = g > 0 && hi == seen.to[i - 1] && lo == (seen.from[i - 1] > 0 ? seen.from[i - 1] : 0);
+        v->p_form[g] = as_before ? v->p_form[g - 1] : p_form_of(v, c, lo, hi, u0, n_units);
+        softmax(v, c, i_vec, g, lo, hi, u0, n_units, a);
+    }
     weigh_all(v, c, i_vec, n_g, u0 * QR_KV_UNIT, n_tok);
 }
 
