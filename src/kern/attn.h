@@ -7,9 +7,8 @@
  *   bf16 K   = [d/2][16 tokens][2]     one 64-byte line: two dimensions of 16 tokens
  *   bf16 V   = [d/16][8 token pairs][16][2]  one line: 16 dimensions of two tokens
  *   f16, f32 K = [d][16 tokens]        V = [d/16][16 tokens][16]
- *   int8 K   = [d/4][16 tokens][4], then the 16 tokens' scales in float32
- *   int8 V   = [d/16][4 token quads][16][4], then scales
- *   fp8  K   = [d][16 tokens], then scales       V = [d/16][16 tokens][16], then scales
+ *   int8, fp8 K = [d/4][16 tokens][4], then the 16 tokens' scales in float32
+ *   int8, fp8 V = [d/16][4 token quads][16][4], then scales
  *
  * d is a multiple of 16, 16 to 256. Slots past the sequence's end hold anything, NaN included: kernels mask
  * them. Numerics N4: chunks of 64 tokens at absolute positions, online softmax over chunks ascending; the

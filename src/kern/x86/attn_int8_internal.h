@@ -176,11 +176,6 @@ V16 void coef_pack(uint8_t *coefs, int i16, v16i x, int half)
 
 #endif
 
-V16 part part_first(part a)
-{
-    return a; // slots past the end meet a zero, and no integer times zero is anything else
-}
-
 // Magnitudes compare as integers. Returns the scale; *inverse 0: all are zero, or one is not a number.
 V16 float scale_of(v16i most, float top, float *inverse)
 {

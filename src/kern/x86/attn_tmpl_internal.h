@@ -6,9 +6,9 @@
  *
  *   W             values of one lane in a 64-byte line: 4, 2 or 1
  *   STEPS         parts in which a line is multiplied, W / STEPS values of each lane at a time
- *   SCALED        1 where a token's K and V have a scale each: 16 float32 behind a unit's K, 16 behind its V
+ *   SCALED        1 where bytes are numbers, never a NaN, and a token's K and V have a scale each: 16 float32 behind a unit's K, 16 behind its V
  *   part          a part ready to multiply; part k_part(const uint8_t *line, int step), v_part the same for V
- *   part          part_first(part)           the same with the second value of each lane zeroed (bf16 pairs)
+ *   part          part_first(part)           the same with the second value of each lane zeroed (pairs, not SCALED)
  *   coef          W / STEPS multipliers, equal in all lanes;   coef coef_load(const void *p, int i)
  *   COEF_BYTES    bytes that coef i of an array takes
  *   sum           sums of lanes; sum_zero(), k_dot(sum, part, coef), v_dot(sum, part, coef)
@@ -177,6 +177,16 @@ static v16 capped(v16 s, float cap)
     return v16_sub(v16_set1(cap), v16_div(v16_set1(2 * cap), v16_add(e, v16_set1(1))));
 }
 
+// Asks for a share of the next chunk's V, its first dimensions: memory would idle while scores become p. weigh()
+// asks for the other ones.
+V16 void v_ahead(const struct vecs *v, const struct chunk *c, int g, int n_g)
+{
+    for (int u = g; u < CHUNK_UNITS; u += n_g) {
+        const uint8_t *p = c->ahead[u] + v_offset(v->d), *end = p + (size_t)(v->d / 32) * (16 / W) * LINE_BYTES;
+        for (; p < end; p += LINE_BYTES) _mm_prefetch(p, _MM_HINT_T1);
+    }
+}
+
 V16 v16 v_scales(const struct vecs *v, const struct chunk *c, int u)
 {
     return v16_load((const float *)(const void *)(c->unit[u] + v_offset(v->d) + k_bytes(v->d)));
@@ -246,15 +256,20 @@ V16 void weigh(const struct vecs *v, const struct chunk *c, int i_vec, int n_g, 
     for (int t = t0; t < n_tok; t += W) {
         size_t at = first + (size_t)(t % QR_KV_UNIT / W) * LINE_BYTES;
         const uint8_t *src = c->unit[t / QR_KV_UNIT] + at, *ahead = c->ahead[t / QR_KV_UNIT] + at;
-        UNROLL for (int b = 0; b < n_b; b++) _mm_prefetch(ahead + b * (16 / W) * LINE_BYTES, _MM_HINT_T1);
+        UNROLL for (int b = 0; b < n_b; b++)
+        {
+            if (b0 + b >= v->d / 32) _mm_prefetch(ahead + b * (16 / W) * LINE_BYTES, _MM_HINT_T1);
+        }
         UNROLL for (int j = 0; j < STEPS; j++)
         {
             part a[DIMS];
-            if (j > 0 && t + j * PART_VALUES >= n_tok) break;
+            if (!SCALED && j > 0 && t + j * PART_VALUES >= n_tok) break;
             UNROLL for (int b = 0; b < n_b; b++) a[b] = v_part(src + b * (16 / W) * LINE_BYTES, j);
-            if (PART_VALUES == 2 && t + (j + 1) * PART_VALUES > n_tok) {
+#if !SCALED && W / STEPS == 2
+            if (t + 2 > n_tok) {
                 UNROLL for (int b = 0; b < n_b; b++) a[b] = part_first(a[b]);
             }
+#endif
             UNROLL for (int g = 0; g < n_g; g++)
             {
                 coef p = coef_load(v->p + g * P_BYTES, t / PART_VALUES + j);
@@ -291,6 +306,7 @@ V16 void chunk_n(struct vecs *v, const struct chunk *c, struct seen seen, int i_
     for (int g = 0; g < n_g; g++) {
         int i = i_vec + g, lo = seen.from[i] > 0 ? seen.from[i] : 0, hi = seen.to[i];
         bool as_before = g > 0 && hi == seen.to[i - 1] && lo == (seen.from[i - 1] > 0 ? seen.from[i - 1] : 0);
+        v_ahead(v, c, g, n_g);
         v->p_form[g] = as_before ? v->p_form[g - 1] : p_form_of(v, c, lo, hi, u0, n_units);
         softmax(v, c, i_vec, g, lo, hi, u0, n_units, a);
     }

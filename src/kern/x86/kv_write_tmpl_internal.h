@@ -80,25 +80,34 @@ V16 float token_scale(const float *x, int d, float top, float *inverse)
     return m / top;
 }
 
+// Sixteen values of K and of V from dimension i on, a byte each.
+V16 void store_bytes(uint8_t *uk, uint8_t *uv, int i, int t, const uint8_t *k, const uint8_t *v)
+{
+    uint32_t four[4];
+    memcpy(four, k, sizeof four);
+    for (int j = 0; j < 4; j++) ((uint32_t *)(void *)uk)[(i / 4 + j) * 16 + t] = four[j];
+    for (int j = 0; j < 16; j++) uv[((i / 16 * 4 + t / 4) * 16 + j) * 4 + t % 4] = v[j];
+}
+
+V16 v16 scaled(const float *x, float inverse) // an inverse of 0 may meet an infinity
+{
+    return inverse > 0 ? v16_mul(v16_load(x), v16_set1(inverse)) : v16_set1(0);
+}
+
 void KERN(kv_write_int8)(const struct qr_kv_view *kv, int pos, const float *k, const float *v)
 {
     int d = kv->d, t = pos % QR_KV_UNIT;
     size_t values = (size_t)d * QR_KV_UNIT;
     uint8_t *uk = unit_of(kv, pos, 2 * values + 128), *uv = uk + values + 64;
-    float k_inverse, v_inverse, k_scale = token_scale(k, d, 127, &k_inverse), v_scale = token_scale(v, d, 127, &v_inverse);
+    float k_inverse, v_inverse;
+    ((float *)(void *)(uk + values))[t] = token_scale(k, d, 127, &k_inverse);
+    ((float *)(void *)(uv + values))[t] = token_scale(v, d, 127, &v_inverse);
     for (int i = 0; i < d; i += 16) {
-        int8_t q[16];
-        uint32_t four[4];
-        v16i x = k_inverse > 0 ? v16i_round(v16_mul(v16_load(k + i), v16_set1(k_inverse))) : v16i_zero();
-        v16i_store_i8(q, x);
-        memcpy(four, q, sizeof four);
-        for (int j = 0; j < 4; j++) ((uint32_t *)(void *)uk)[(i / 4 + j) * 16 + t] = four[j] ^ 0x80808080u;
-        x = v_inverse > 0 ? v16i_round(v16_mul(v16_load(v + i), v16_set1(v_inverse))) : v16i_zero();
-        v16i_store_i8(q, x);
-        for (int j = 0; j < 16; j++) uv[((i / 16 * 4 + t / 4) * 16 + j) * 4 + t % 4] = (uint8_t)q[j];
+        uint8_t bk[16], bv[16];
+        v16i_store_u8(bk, v16i_add(v16i_round(scaled(k + i, k_inverse)), v16i_set1(128)));
+        v16i_store_i8((int8_t *)bv, v16i_round(scaled(v + i, v_inverse)));
+        store_bytes(uk, uv, i, t, bk, bv);
     }
-    ((float *)(void *)(uk + values))[t] = k_scale;
-    ((float *)(void *)(uv + values))[t] = v_scale;
 }
 
 void KERN(kv_write_fp8)(const struct qr_kv_view *kv, int pos, const float *k, const float *v)
@@ -106,15 +115,15 @@ void KERN(kv_write_fp8)(const struct qr_kv_view *kv, int pos, const float *k, co
     int d = kv->d, t = pos % QR_KV_UNIT;
     size_t values = (size_t)d * QR_KV_UNIT;
     uint8_t *uk = unit_of(kv, pos, 2 * values + 128), *uv = uk + values + 64;
-    float k_inverse, v_inverse, k_scale = token_scale(k, d, 1.75f, &k_inverse), v_scale = token_scale(v, d, 1.75f, &v_inverse);
+    float k_inverse, v_inverse;
+    ((float *)(void *)(uk + values))[t] = token_scale(k, d, 1.75f, &k_inverse);
+    ((float *)(void *)(uv + values))[t] = token_scale(v, d, 1.75f, &v_inverse);
     for (int i = 0; i < d; i += 16) {
-        uint8_t q[16];
-        v16i_store_u8(q, k_inverse > 0 ? v16i_fp8(v16_mul(v16_load(k + i), v16_set1(k_inverse))) : v16i_zero());
-        for (int j = 0; j < 16; j++) uk[(i + j) * 16 + t] = q[j];
-        v16i_store_u8(uv + (i + t) * 16, v_inverse > 0 ? v16i_fp8(v16_mul(v16_load(v + i), v16_set1(v_inverse))) : v16i_zero());
+        uint8_t bk[16], bv[16];
+        v16i_store_u8(bk, v16i_fp8(scaled(k + i, k_inverse)));
+        v16i_store_u8(bv, v16i_fp8(scaled(v + i, v_inverse)));
+        store_bytes(uk, uv, i, t, bk, bv);
     }
-    ((float *)(void *)(uk + values))[t] = k_scale;
-    ((float *)(void *)(uv + values))[t] = v_scale;
 }
 
 #endif

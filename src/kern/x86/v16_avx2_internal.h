@@ -164,12 +164,13 @@ V16 __m256i v16i_fp8_8(__m256 y)
     __m256i r = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(mag, _mm256_set1_epi32(0x7ffff)), odd), 20);
     r = _mm256_sub_epi32(r, _mm256_set1_epi32(112 << 3));
     __m256 m = _mm256_castsi256_ps(mag);
-    __m256i small = _mm256_cvtps_epi32(_mm256_mul_ps(m, _mm256_set1_ps(0x1p17f)));
-    r = _mm256_blendv_epi8(r, small, _mm256_castps_si256(_mm256_cmp_ps(m, _mm256_set1_ps(0x1p-14f), _CMP_LT_OQ)));
+    __m256i least = _mm256_and_si256(_mm256_castps_si256(_mm256_cmp_ps(m, _mm256_set1_ps(0x1p-15f), _CMP_GT_OQ)),
+                                     _mm256_set1_epi32(8));
+    r = _mm256_blendv_epi8(r, least, _mm256_castps_si256(_mm256_cmp_ps(m, _mm256_set1_ps(0x1p-14f), _CMP_LT_OQ)));
     return _mm256_or_si256(r, _mm256_and_si256(_mm256_srli_epi32(u, 24), _mm256_set1_epi32(0x80)));
 }
 V16 v16i v16i_fp8(v16 y) { return (v16i){v16i_fp8_8(y.lo), v16i_fp8_8(y.hi)}; }
-V16 void v16i_store_u8(uint8_t *p, v16i a) // lanes within 0 .. 255
+V16 void v16i_store_u8(uint8_t *p, v16i a) // the low bytes of lanes within 0 .. 255
 {
     __m256i w = v16i_pack_u16(a);
     _mm_storeu_si128((__m128i *)p, _mm_packus_epi16(_mm256_castsi256_si128(w), _mm256_extracti128_si256(w, 1)));
@@ -178,6 +179,10 @@ V16 void v16_store_f16(uint16_t *p, v16 a)
 {
     _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(a.lo, _MM_FROUND_TO_NEAREST_INT));
     _mm_storeu_si128((__m128i *)(p + 8), _mm256_cvtps_ph(a.hi, _MM_FROUND_TO_NEAREST_INT));
+}
+V16 v16 v16i_f32_of_bf16(v16i h)
+{
+    return (v16){_mm256_castsi256_ps(_mm256_slli_epi32(h.lo, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(h.hi, 16))};
 }
 V16 v16i v16i_bf16(v16 x) { return (v16i){v16i_bf16_8(x.lo), v16i_bf16_8(x.hi)}; }
 // clang-format on

@@ -100,8 +100,9 @@ V16 v16i v16i_fp8(v16 y)
     v16i odd = _mm512_and_si512(_mm512_srli_epi32(mag, 20), _mm512_set1_epi32(1));
     v16i r = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(mag, _mm512_set1_epi32(0x7ffff)), odd), 20);
     r = _mm512_sub_epi32(r, _mm512_set1_epi32(112 << 3));
-    v16i small = v16i_round(_mm512_mul_ps(_mm512_castsi512_ps(mag), v16_set1(0x1p17f)));
-    r = _mm512_mask_mov_epi32(r, _mm512_cmp_ps_mask(_mm512_castsi512_ps(mag), v16_set1(0x1p-14f), _CMP_LT_OQ), small);
+    v16 m = _mm512_castsi512_ps(mag);
+    v16i least = _mm512_maskz_set1_epi32(_mm512_cmp_ps_mask(m, v16_set1(0x1p-15f), _CMP_GT_OQ), 8);
+    r = _mm512_mask_mov_epi32(r, _mm512_cmp_ps_mask(m, v16_set1(0x1p-14f), _CMP_LT_OQ), least);
     return _mm512_or_si512(r, _mm512_and_si512(_mm512_srli_epi32(u, 24), _mm512_set1_epi32(0x80)));
 }
 V16 void v16i_store_u8(uint8_t *p, v16i a) { _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(a)); }
@@ -109,6 +110,7 @@ V16 void v16_store_f16(uint16_t *p, v16 a)
 {
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
+V16 v16 v16i_f32_of_bf16(v16i h) { return _mm512_castsi512_ps(_mm512_slli_epi32(h, 16)); }
 V16 __m256i v16i_pack_u16(v16i a) { return _mm512_cvtepi32_epi16(a); }
 // clang-format on
 

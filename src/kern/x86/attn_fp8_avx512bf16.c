@@ -1,0 +1,9 @@
+#if defined(__x86_64__)
+#define KERN_ISA avx512bf16
+#define ATTN_DECODE attn_decode_fp8
+#define ATTN_PREFILL attn_prefill_fp8
+#define ATTN_FP8
+#include "kern/x86/attn_pairs_internal.h"
+
+#include "kern/x86/attn_tmpl_internal.h"
+#endif
