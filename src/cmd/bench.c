@@ -43,6 +43,7 @@ static int run(const struct bench_entry *e, const struct qr_conf *conf, struct q
     struct cmd_setup setup = {0};
     bool has_model = e->model != BENCH_WITHOUT && conf->args.n > 0;
     int n_max = e->model == BENCH_WITHOUT ? conf->args.n : 1;
+    for (const char *c = e->args; *c && e->model != BENCH_WITHOUT; c++) n_max += *c == ' ';
     if (e->model == BENCH_WITH && !has_model) {
         (void)qr_fail(err, QR_EINVAL, "bench %s: expected a model: a .gguf file, or a name from ~/.cache/quire/models",
                       e->name);
