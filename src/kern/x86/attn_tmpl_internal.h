@@ -6,7 +6,8 @@
  *
  *   W             values of one lane in a 64-byte line: 4, 2 or 1
  *   STEPS         parts in which a line is multiplied, W / STEPS values of each lane at a time
- *   SCALED        1 where bytes are numbers, never a NaN, and a token's K and V have a scale each: 16 float32 behind a unit's K, 16 behind its V
+ *   SCALED        1 where a line holds numbers whatever its bytes, never a NaN, and a token's K and V have a scale each: 16
+ *                 float32 behind a unit's K, 16 behind its V
  *   part          a part ready to multiply; part k_part(const uint8_t *line, int step), v_part the same for V
  *   part          part_first(part)           the same with the second value of each lane zeroed (pairs, not SCALED)
  *   coef          W / STEPS multipliers, equal in all lanes;   coef coef_load(const void *p, int i)
