@@ -9,8 +9,10 @@
 
 #include "kern/peak.h"
 
-// Best time of one call of run(arg), in ns: of at least 8 rounds of 3 ms.
+// Best time of one call of run(arg) on this thread, in ns of its processor time: of 8 rounds of at least 3 ms.
 double bench_best_ns(void (*run)(void *arg), void *arg);
+// The same for tables of hundreds: of 2 to 8 rounds of at least 1 ms, and no more than 30 ms where 2 rounds are not longer.
+double bench_quick_ns(void (*run)(void *arg), void *arg);
 
 #define MACHINE_READS 4
 struct bench_machine {
@@ -26,5 +28,7 @@ void bench_machine_measure(int n_threads, struct bench_machine *out);
 double bench_machine_read(const struct bench_machine *m, size_t bytes);
 // 1e9 operations a second of a kind ("bf16"); 0: the machine has none.
 double bench_machine_peak(const struct bench_machine *m, const char *kind);
+// GB/s that one core reads from memory.
+double bench_machine_memory(const struct bench_machine *m);
 
 #endif

@@ -1,13 +1,14 @@
 """quire bench: the load client against servers of known behaviour."""
 import json
 import os
+import re
 import socket
 import subprocess
 import threading
 
 import pytest
 
-from conftest import QUIRE, TINY
+from conftest import BUILD, QUIRE, ROOT, TINY
 
 TOKENS = ["--token-ids", "5-499"]
 
@@ -200,3 +201,34 @@ def test_step_adds_up_and_its_costs_are_read_by_sim(tmp_path):
                         "--num-kv-blocks", "512"], capture_output=True, text=True, timeout=60)
     assert p.returncode == 0, p.stderr
     assert "cannot write" in bench("step", TINY, "--context", "20", "--costs", str(tmp_path / "no" / "c.json"), code=1).stderr
+
+
+def packed_formats(path):
+    """What the file's matrices are packed as, by the table that maps types to formats."""
+    gguf = pytest.importorskip("gguf")
+    table = re.findall(r"^QR_QTYPE\(\w+, (\d+), \d+, \d+, (\w+)\)", open(os.path.join(ROOT, "src", "kern", "qtypes.def")).read(), re.M)
+    packed = {int(number): name.lower() for number, name in table}
+    tensors = gguf.GGUFReader(path).tensors
+    names = {t.name for t in tensors}
+    return {packed[int(t.tensor_type)] for t in tensors
+            if len(t.shape) == 2 and not (t.name == "token_embd.weight" and "output.weight" in names)}
+
+
+def test_kernels_of_a_model():
+    path = os.path.join(BUILD, "tiny", "llama-mixed.gguf")
+    out = bench("kernels", path, "--isa", "avx2", "--threads", "1").stdout
+    lines = [line.split() for line in out.splitlines()]
+    products = {(line[0], line[1]) for line in lines if len(line) > 12 and line[0] in ("D", "D15", "P")}
+    formats = packed_formats(path)
+    assert len(formats) > 1 and {f for _, f in products} == formats and {c for c, _ in products} == {"D", "D15", "P"}
+    assert "avx512" not in out
+    r = json.loads(bench("kernels", path, "--isa", "avx2", "--threads", "1", "--json", "-").stdout)
+    assert {p["isa"] for p in r["peaks"]} == {"avx2"} and {p["rows"] for p in r["products"]} == {1, 8, 32, 128, 512}
+    for p in r["products"]:
+        assert p["isa"] == "avx2" and p["gops"] == pytest.approx(2 * p["rows"] * p["outputs"] * p["inputs"] / p["ns"])
+        assert 0 < p["peak_share"] and 0 < p["memory_share"]
+    assert {(a["kernel"], a["type"]) for a in r["attention"]} == {(k, t) for k in ("decode", "prefill") for t in ("bf16", "f16", "f32", "int8", "fp8")}
+    assert {p["kernel"] for p in r["plain"]} >= {"rmsnorm", "swiglu", "quant_g32", "argmax"}
+    exact = json.loads(bench("kernels", path, "--isa", "avx2", "--threads", "1", "--numerics", "exact", "--json", "-").stdout)
+    assert {p["class"] for p in exact["products"]} == {"D", "D15"}
+    assert "nothing.gguf" in bench("kernels", "/nothing.gguf", code=1).stderr

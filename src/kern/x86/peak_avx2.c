@@ -16,6 +16,26 @@ void kern_peak_f32_avx2(uint64_t n_rounds)
     }
 }
 
+// As kernels without VNNI multiply: pairs to 16 bits, pairs of those to 32, and the sum.
+void kern_peak_int8_avx2(uint64_t n_rounds)
+{
+    const __m256i a = _mm256_set1_epi8(2), b = _mm256_set1_epi8(3), one = _mm256_set1_epi16(1);
+#undef BEGIN
+#undef STEP
+#define BEGIN(i) __m256i s##i = _mm256_setzero_si256();
+#define STEP(i)                                                                                              \
+    {                                                                                                        \
+        __m256i x = a;                                                                                       \
+        __asm__ volatile("" : "+x"(x));                                                                      \
+        s##i = _mm256_add_epi32(s##i, _mm256_madd_epi16(_mm256_maddubs_epi16(x, b), one));                   \
+    }
+    PEAK_EACH(BEGIN)
+    for (uint64_t n = 0; n < n_rounds; n++) {
+        PEAK_EACH(STEP)
+        PEAK_EACH(KEEP)
+    }
+}
+
 uint64_t kern_peak_read_avx2(const void *p, size_t bytes)
 {
     const __m256i *x = p, *end = x + bytes / 32;

@@ -16,6 +16,26 @@ void kern_peak_f32_avx512(uint64_t n_rounds)
     }
 }
 
+// As kernels without VNNI multiply: pairs to 16 bits, pairs of those to 32, and the sum.
+void kern_peak_int8_avx512(uint64_t n_rounds)
+{
+    const __m512i a = _mm512_set1_epi8(2), b = _mm512_set1_epi8(3), one = _mm512_set1_epi16(1);
+#undef BEGIN
+#undef STEP
+#define BEGIN(i) __m512i s##i = _mm512_setzero_si512();
+#define STEP(i)                                                                                              \
+    {                                                                                                        \
+        __m512i x = a;                                                                                       \
+        __asm__ volatile("" : "+v"(x));                                                                      \
+        s##i = _mm512_add_epi32(s##i, _mm512_madd_epi16(_mm512_maddubs_epi16(x, b), one));                   \
+    }
+    PEAK_EACH(BEGIN)
+    for (uint64_t n = 0; n < n_rounds; n++) {
+        PEAK_EACH(STEP)
+        PEAK_EACH(KEEP)
+    }
+}
+
 uint64_t kern_peak_read_avx512(const void *p, size_t bytes)
 {
     const char *x = p, *end = x + bytes;
