@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -62,6 +63,7 @@ static int unknown_verb(const char *word)
 int main(int argc, char **argv)
 {
     fill_standard_descriptors();
+    signal(SIGXFSZ, SIG_IGN); // beyond a limit of file sizes, a write fails and says so
     if (argc < 2) {
         usage(stderr);
         return 2;

@@ -1,9 +1,13 @@
 /* quire serve: the server in the foreground until SIGINT or SIGTERM. */
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "api/api.h"
@@ -148,15 +152,38 @@ static void write_trace(void *arg, const char *line, size_t bytes)
     if (!failed && fwrite(line, 1, bytes, f) != bytes) QR_WARN("serve", "--trace-file: writing failed; the record ends here");
 }
 
+// Why a file that is there is not to be written over: the path may be mistaken for another flag's. NULL: it may.
+static const char *not_ours(int fd, const struct stat *st)
+{
+    static const char ours[] = "quire-trace ";
+    char head[sizeof ours - 1];
+    if (!S_ISREG(st->st_mode)) return NULL;
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) return "another process uses it";
+    if (st->st_size == 0) return NULL;
+    bool known = pread(fd, head, sizeof head, 0) == (ssize_t)sizeof head && memcmp(head, ours, sizeof head) == 0;
+    return known ? NULL : "a file that is no trace is there; it is left alone";
+}
+
+// An earlier record is replaced.
+static FILE *open_trace(const char *path, struct qr_error *err)
+{
+    struct stat st;
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    const char *why = NULL;
+    FILE *f = NULL;
+    if (fd >= 0 && fstat(fd, &st) == 0 && !(why = not_ours(fd, &st)) && (!S_ISREG(st.st_mode) || ftruncate(fd, 0) == 0))
+        f = fdopen(fd, "w");
+    if (!f) (void)qr_fail(err, QR_EIO, "--trace-file: cannot write %.150s: %s", path, why ? why : strerror(errno));
+    if (!f && fd >= 0) close(fd);
+    return f;
+}
+
 static int serve_traced(const struct qr_conf *conf, struct cmd_setup *setup)
 {
     if (!conf->trace_file[0]) return serve(conf, setup);
     struct qr_error err = {0};
-    FILE *f = fopen(conf->trace_file, "we");
-    if (!f) {
-        (void)qr_fail(&err, QR_EIO, "--trace-file: cannot write %.150s", conf->trace_file);
-        return cmd_fail(1, &err);
-    }
+    FILE *f = open_trace(conf->trace_file, &err);
+    if (!f) return cmd_fail(1, &err);
     setvbuf(f, NULL, _IOFBF, 1 << 20); // a write for every few thousand lines
     setup->lib.trace = write_trace;
     setup->lib.trace_arg = f;

@@ -1,9 +1,11 @@
 """quire serve --trace-file, and going through the record again."""
 import json
+import resource
 import subprocess
 import threading
 
-from conftest import QUIRE
+import pytest
+from conftest import QUIRE, TINY
 
 
 def replay(path, *args):
@@ -60,3 +62,33 @@ def test_what_is_no_record_is_named(tmp_path):
     bad.write_text("quire-trace 1\nC 1 2\n")
     assert "bad.trace:2: expected C" in replay(bad).stderr
     assert replay(tmp_path / "absent").returncode == 1
+
+
+def serve_once(*flags, **kw):
+    return subprocess.run([QUIRE, "serve", TINY, "--port", "0", *flags], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20, **kw)
+
+
+def test_a_file_that_is_no_trace_is_left_alone(start, tmp_path):
+    path = tmp_path / "model.gguf"
+    path.write_text("precious")
+    r = serve_once("--trace-file", str(path))
+    assert r.returncode == 1 and "it is left alone" in r.stderr, r.stderr
+    assert path.read_text() == "precious"
+    trace = tmp_path / "run.trace"
+    s = start("--trace-file", str(trace))
+    assert "another process uses it" in serve_once("--trace-file", str(trace)).stderr
+    assert "another process uses it" in serve_once("--trace-file", str(tmp_path / "x"), "--swap-file", str(tmp_path / "x"), "--swap-file-size", "1M").stderr
+    s.complete("hello", max_tokens=2)
+    s.stop()
+    first = trace.stat().st_size
+    start("--trace-file", str(trace)).stop()
+    assert 0 < trace.stat().st_size < first  # an earlier record is replaced
+
+
+@pytest.mark.parametrize("flags", [["--swap-file", "x", "--swap-file-size", "1M"], ["--prefix-cache-file", "x", "--prefix-cache-file-size", "1M"]])
+def test_a_limit_of_file_sizes_is_an_error_and_no_signal(tmp_path, flags):
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+    r = serve_once(*flags, cwd=tmp_path, preexec_fn=limit)
+    assert r.returncode == 1 and "File too large" in r.stderr, (r.returncode, r.stderr)
