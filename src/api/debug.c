@@ -40,6 +40,15 @@ static void put_totals(struct qr_json_writer *w, struct qr_lib *lib, const struc
     put(w, "preempted_tokens", s->n_preempted_tokens);
     put(w, "recomputed_tokens", s->n_recomputed_tokens);
     put(w, "steps", s->n_steps);
+    put(w, "step_sequences", s->n_step_seqs);
+    qr_jw_key(w, "slot_steps"); // the pool's slots by what becomes of them, summed over steps
+    qr_jw_obj(w);
+    put(w, "used", s->kv_slots_sum.used);
+    put(w, "reserved", s->kv_slots_sum.reserved);
+    put(w, "internal", s->kv_slots_sum.internal);
+    put(w, "external", s->kv_slots_sum.external);
+    put(w, "free", s->kv_slots_sum.free);
+    qr_jw_obj_end(w);
     put(w, "prompt_tokens", s->n_prompt_tokens);
     put(w, "generated_tokens", s->n_generated_tokens);
     put(w, "prefix_query_tokens", s->n_cache_queries);
