@@ -2,6 +2,7 @@
  *
  * A client that leaves is reported on the I/O thread with the call's key (a slot and its turn), never with a
  * pointer: the call may just have been answered and freed by another thread. */
+#define _GNU_SOURCE // pthread_setname_np
 #include "api/api_internal.h"
 
 #include <string.h>
@@ -118,6 +119,7 @@ static struct call *dequeue(struct api *a)
 void *call_worker(void *api)
 {
     struct api *a = api;
+    pthread_setname_np(pthread_self(), "quire-api");
     for (struct call *c; (c = dequeue(a));) {
         if (atomic_load(&a->stopping))
             call_error(c, 503, NULL, "The server is shutting down.");

@@ -4,6 +4,7 @@
  * a stream are unsent, the stream's text is collected and written once in a second as one larger event, so
  * that what waits is about the text itself. The request goes on. When that lasts API_SLOW_CLIENT_NS the
  * request is cancelled and its stream ends. */
+#define _GNU_SOURCE // pthread_setname_np
 #include "api/api_internal.h"
 
 #include <string.h>
@@ -225,6 +226,7 @@ static void log_line(struct api *a, struct qr_lib *lib, struct last *l, uint64_t
 void *pump_thread(void *api)
 {
     struct api *a = api;
+    pthread_setname_np(pthread_self(), "quire-pump");
     struct qr_lib *lib = atomic_load(&a->lib);
     struct qr_clock *clock = qr_clock_wall();
     struct last last = {.ns = clock->now_ns(clock)};

@@ -150,6 +150,7 @@ static void *worker_main(void *arg)
 {
     struct worker *me = arg;
     struct qr_workers *w = me->pool;
+    pthread_setname_np(pthread_self(), "quire-worker");
     qr_workers_fp_mode();
     while (!atomic_load(&w->stop)) {
         if (spin_for_task(w, me->index))

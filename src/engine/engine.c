@@ -1,3 +1,4 @@
+#define _GNU_SOURCE // pthread_setname_np
 #include "engine/engine.h"
 
 #include <inttypes.h>
@@ -139,6 +140,7 @@ void qr_engine_check(const struct qr_engine *e)
 static void *run(void *arg)
 {
     struct qr_engine *e = arg;
+    pthread_setname_np(pthread_self(), "quire-engine");
     while (!atomic_load(&e->stop)) {
         // A cancel that finds no sleeper concerns a request, and with a request there is something to do.
         if (qr_engine_step(e) == QR_AGAIN) qr_ring_wait(e->inbox, engine_rest_ms(e));

@@ -180,6 +180,7 @@ static void *run(void *arg)
 {
     struct tier_file *f = arg;
     struct qr_clock *clock = qr_clock_wall();
+    pthread_setname_np(pthread_self(), "quire-file");
     pthread_mutex_lock(&f->lock);
     for (;;) {
         while (f->n_todo == 0 && !f->stop) pthread_cond_wait(&f->todo_cond, &f->lock);

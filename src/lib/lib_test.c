@@ -188,6 +188,74 @@ QR_TEST(lib_close_ends_live_requests)
     free(a);
 }
 
+struct steady {
+    int n_choices, n_gen;
+    bool warm;      // the prompts are cached
+    bool preempted; // within the window
+};
+
+// Decodes and counts calls for memory between two moments, both after the last prompt and before the first end.
+static void count_steady(struct qr_lib_conf *conf, const struct steady *w)
+{
+    enum { N = 4, FROM = 40 };
+    struct qr_lib *lib = ask_open_lib("tiny", conf);
+    struct ask *asks = malloc(N * sizeof *asks);
+    struct qr_snapshot from = {0}, to = {0};
+    uint64_t calls = 0, calls_after = 0;
+    int seen = 0, n_all = N * w->n_choices, n_cached = 0;
+    for (int i = 0; w->warm && i < N; i++) {
+        ask_init(&asks[i], (uint64_t)i, 50, 1);
+        ask_serve(lib, &asks[i], 1);
+    }
+    for (int i = 0; i < N; i++) {
+        ask_init(&asks[i], (uint64_t)i, 50, w->n_gen);
+        struct qr_sampling *s = &asks[i].gen.req.sampling;
+        s->temperature = i ? 1 : 0, s->n_logprobs = i == 1 ? 5 : -1, s->top_p = i == 2 ? 0.9f : 1;
+        if (i == 3) s->repetition = 1.1f, s->frequency = 0.1f;
+        asks[i].gen.req.prompt = asks[i].prompt;
+        asks[i].gen.req.n_choices = w->n_choices;
+        assert_int_equal(qr_lib_submit(lib, &asks[i].gen, &asks[i].id, NULL), QR_OK);
+    }
+    for (int left = n_all; left > 0;) {
+        struct qr_gen_event ev;
+        assert_int_equal(qr_lib_next(lib, &ev, 20000), QR_OK);
+        if (ev.finish != QR_FINISH_NONE) left--;
+        if (ev.n_cached > n_cached) n_cached = ev.n_cached;
+        if (++seen == FROM * n_all) {
+            qr_lib_snapshot(lib, &from);
+            calls = qr_mem_calls();
+        }
+        if (seen == (w->n_gen - FROM) * n_all) {
+            calls_after = qr_mem_calls();
+            qr_lib_snapshot(lib, &to);
+        }
+    }
+    assert_int_equal(n_cached > 0, w->warm);
+    assert_true(to.n_steps > from.n_steps + (uint64_t)(w->n_gen - 2 * FROM) / 2);
+    // Who comes back opens its slot anew: a sampler, and of one request in four the counts for its penalties.
+    uint64_t n_swaps = to.n_swaps - from.n_swaps;
+    assert_int_equal(n_swaps > 0, w->preempted);
+    assert_true(calls_after - calls <= n_swaps + n_swaps / 4 + (w->preempted ? 2 * N : 0));
+    qr_lib_close(&lib);
+    free(asks);
+}
+
+QR_TEST(lib_steps_allocate_nothing_whatever_decodes)
+{
+    struct qr_lib_conf conf = small();
+    struct qr_lib *lib = ask_open_lib("tiny", &conf);
+    if (!lib) QR_SKIP(NO_MODEL);
+    qr_lib_close(&lib);
+    count_steady(&conf, &(struct steady){.n_choices = 3, .n_gen = 400});
+    conf.kvtype = QR_KV_INT8;
+    conf.prefix_caching = true;
+    count_steady(&conf, &(struct steady){.n_choices = 3, .n_gen = 400, .warm = true});
+    conf.swap_bytes = 64 << 20;
+    conf.preempt_every = 20;
+    conf.preempt_mode = QR_PREEMPT_SWAP;
+    count_steady(&conf, &(struct steady){.n_choices = 1, .n_gen = 400, .warm = true, .preempted = true});
+}
+
 QR_TEST(lib_steps_allocate_nothing)
 {
     enum { N = 4, TOKENS = 1000 };
