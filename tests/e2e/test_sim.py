@@ -124,4 +124,6 @@ def test_the_same_text_on_every_layout(tiny, start, layout):
     ask = lambda s: lambda p: s.complete(p, max_tokens=40, ignore_eos=True)["choices"][0]["text"]
     s = start("--kv-layout", layout, "--check", "step", "--num-kv-blocks", "512", "--max-model-len", "1024")
     assert on_threads(ask(s), prompts) == on_threads(ask(tiny), prompts)
-    s.idle()
+    kv = s.idle()
+    assert sum(kv["slot_steps"].values()) == kv["steps"] * kv["blocks"] * 16
+    assert kv["steps"] <= kv["step_sequences"] and kv["slot_steps"]["used"] > 0
