@@ -1,6 +1,8 @@
 #!/bin/sh
-# Installs what a build needs and this machine lacks. Debian's packages only, and only those whose contents are not
-# there already. Never reads standard input. Does nothing, in well under a second, when nothing is missing.
+# usage: setup.sh [arm]
+# Installs what a build needs and this machine lacks; with arm, what a build for ARM and its emulation need. Debian's
+# packages only, and only those whose contents are not there already. Never reads standard input. Does nothing, in well
+# under a second, when nothing is missing.
 set -eu
 RUST_MIN=1.85
 
@@ -8,22 +10,31 @@ missing=""
 need() { missing="$missing $1"; }
 has_header() { printf '#include <%s>\n' "$1" | cc -E -x c - >/dev/null 2>&1; }
 
-command -v cc >/dev/null 2>&1 || need gcc
-has_header stdlib.h || need libc6-dev
-has_header microhttpd.h || need libmicrohttpd-dev
-has_header histedit.h || need libedit-dev
-printf '#include <setjmp.h>\n#include <stdarg.h>\n#include <stddef.h>\n#include <stdint.h>\n#include <cmocka.h>\n' |
-    cc -E -x c - >/dev/null 2>&1 || need libcmocka-dev
-python3 -c 'import venv, ensurepip' >/dev/null 2>&1 || need python3-venv
-[ -e /etc/ssl/certs/ca-certificates.crt ] || need ca-certificates
+needs_for_arm() {
+    command -v aarch64-linux-gnu-gcc >/dev/null 2>&1 || need gcc-aarch64-linux-gnu
+    [ -e /usr/aarch64-linux-gnu/include/stdlib.h ] || need libc6-dev-arm64-cross
+    command -v qemu-aarch64 >/dev/null 2>&1 || need qemu-user
+}
 
-# Rust: what is there if it is new enough, else Debian's rustc-web and cargo-web.
-rust=$( (cargo --version && rustc --version) 2>/dev/null | sed -n 's/^rustc \([0-9]*\.[0-9]*\).*/\1/p')
-if [ -z "$rust" ] || [ "$(printf '%s\n%s\n' "$RUST_MIN" "$rust" | sort -V | head -n 1)" != "$RUST_MIN" ]; then
-    need rustc-web
-    need cargo-web
-fi
+needs() {
+    command -v cc >/dev/null 2>&1 || need gcc
+    has_header stdlib.h || need libc6-dev
+    has_header microhttpd.h || need libmicrohttpd-dev
+    has_header histedit.h || need libedit-dev
+    printf '#include <setjmp.h>\n#include <stdarg.h>\n#include <stddef.h>\n#include <stdint.h>\n#include <cmocka.h>\n' |
+        cc -E -x c - >/dev/null 2>&1 || need libcmocka-dev
+    python3 -c 'import venv, ensurepip' >/dev/null 2>&1 || need python3-venv
+    [ -e /etc/ssl/certs/ca-certificates.crt ] || need ca-certificates
 
+    # Rust: what is there if it is new enough, else Debian's rustc-web and cargo-web.
+    rust=$( (cargo --version && rustc --version) 2>/dev/null | sed -n 's/^rustc \([0-9]*\.[0-9]*\).*/\1/p')
+    if [ -z "$rust" ] || [ "$(printf '%s\n%s\n' "$RUST_MIN" "$rust" | sort -V | head -n 1)" != "$RUST_MIN" ]; then
+        need rustc-web
+        need cargo-web
+    fi
+}
+
+if [ "${1:-}" = arm ]; then needs_for_arm; else needs; fi
 [ -n "$missing" ] || exit 0
 command -v apt-get >/dev/null 2>&1 || {
     echo "make: this needs (by their Debian names):$missing; install them with your system's package manager" >&2

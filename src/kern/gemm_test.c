@@ -319,21 +319,37 @@ QR_TEST(gemm_class_d15_is_the_same_everywhere)
 {
     check_class(QR_CLASS_D15);
 }
-// Workers flush denormals (DESIGN N5), tests do not: portable C and kernels agree either way.
+// Whether denormals are flushed; returns how it was. Workers flush them (DESIGN N5), tests do not.
+static unsigned fp_mode(unsigned mode)
+{
+    unsigned before = 0;
+#if defined(__x86_64__)
+    before = __builtin_ia32_stmxcsr();
+    __builtin_ia32_ldmxcsr(mode);
+#elif defined(__aarch64__)
+    before = __builtin_aarch64_get_fpcr();
+    __builtin_aarch64_set_fpcr(mode);
+#endif
+    return before;
+}
+// Portable C and kernels agree either way.
 QR_TEST(gemm_class_d_is_the_same_with_denormals_flushed)
 {
 #if defined(__x86_64__)
-    unsigned before = __builtin_ia32_stmxcsr();
-    __builtin_ia32_ldmxcsr(before | 0x8040);
+    const unsigned flush = 0x8040, before = __builtin_ia32_stmxcsr();
+#elif defined(__aarch64__)
+    const unsigned flush = 1u << 24, before = __builtin_aarch64_get_fpcr();
+#else
+    const unsigned flush = 0, before = 0;
+    QR_SKIP("no such mode on this processor");
+#endif
+    fp_mode(before | flush);
     for (int fmt = 0; fmt < QR_W_COUNT; fmt++)
         for (int c = QR_CLASS_D; c <= QR_CLASS_D15; c++) {
             check_company((enum qr_class)c, (enum qr_wfmt)fmt, 17, 256);
             check_shape((enum qr_class)c, (enum qr_wfmt)fmt, 17, 256);
         }
-    __builtin_ia32_ldmxcsr(before);
-#else
-    QR_SKIP("no such mode on this processor");
-#endif
+    fp_mode(before);
 }
 QR_TEST(gemm_class_p_is_close_and_blind_to_company)
 {

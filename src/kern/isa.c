@@ -8,9 +8,11 @@
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 
-static const char *const names[QR_ISA_COUNT] = {
+static const char *const names[QR_ISA_COUNT + 1] = { // one more: an architecture may have none
 #define QR_ISA(name, flags) #name,
 #include "kern/isa.def"
 #undef QR_ISA
@@ -78,6 +80,48 @@ static bool cpu_has(const struct cpu *c, enum qr_isa isa)
     }
 }
 
+#elif defined(__aarch64__)
+
+struct cpu {
+    unsigned long hwcap, hwcap2;
+};
+
+static struct cpu cpu_read(void)
+{
+    return (struct cpu){getauxval(AT_HWCAP), getauxval(AT_HWCAP2)};
+}
+
+// What the system says of the processor: Linux's own bits, whose names older headers lack.
+static bool cpu_has(const struct cpu *c, enum qr_isa isa)
+{
+    enum { ASIMD = 1, ASIMDDP = 20, I8MM = 13, BF16 = 14 };
+    switch (isa) {
+    case QR_ISA_neon: return c->hwcap >> ASIMD & 1;
+    case QR_ISA_dotprod: return c->hwcap >> ASIMDDP & 1;
+    case QR_ISA_i8mm: return c->hwcap2 >> I8MM & 1;
+    case QR_ISA_bf16: return c->hwcap2 >> BF16 & 1;
+    default: return false;
+    }
+}
+
+#else
+
+struct cpu {
+    char none;
+};
+
+static struct cpu cpu_read(void)
+{
+    return (struct cpu){0};
+}
+
+static bool cpu_has(const struct cpu *c, enum qr_isa isa)
+{
+    return false;
+}
+
+#endif
+
 uint32_t qr_isa_detected(void)
 {
     static uint32_t found = ~0u; // every thread computes the same value
@@ -89,15 +133,6 @@ uint32_t qr_isa_detected(void)
     __atomic_store_n(&found, mask, __ATOMIC_RELAXED);
     return mask;
 }
-
-#else
-
-uint32_t qr_isa_detected(void)
-{
-    return 0;
-}
-
-#endif
 
 uint32_t qr_isa_active(void)
 {

@@ -25,7 +25,7 @@ static inline int qr_isa_has(uint32_t mask, enum qr_isa isa)
 {
     return (mask >> isa) & 1;
 }
-// "ref", "avx2", ... : kernels of this set and weaker ones only. "auto" takes all. QR_EINVAL lists the names;
+// "ref", "avx2", "neon", ... : kernels of this set and weaker ones only. "auto" takes all. QR_EINVAL lists the names;
 // a set that the machine lacks is QR_ENOTSUP.
 enum qr_status qr_isa_limit(const char *name, struct qr_error *err) QR_MUST_CHECK;
 const char *qr_isa_name(enum qr_isa isa);

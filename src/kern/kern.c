@@ -10,13 +10,10 @@ void qr_kern_fill(struct qr_kern *k, uint32_t isa_mask)
 #define QR_KERNEL(name, ret, params, tol) k->name = kern_##name##_ref;
 #include "kern/kernels.def"
 #undef QR_KERNEL
-#if defined(__x86_64__)
-    // x86.def lists weaker sets first, so that the strongest active one is what stays.
 #define QR_IMPL(isa, name)                                                                                   \
     if (qr_isa_has(isa_mask, QR_ISA_##isa)) k->name = kern_##name##_##isa;
-#include "kern/x86/x86.def"
+#include "kern/impls.def"
 #undef QR_IMPL
-#endif
 }
 
 const struct qr_kern *qr_kern(void)
@@ -33,12 +30,10 @@ const struct qr_kern *qr_kern(void)
 const char *qr_kern_origin(const char *name, uint32_t isa_mask)
 {
     const char *origin = "ref";
-#if defined(__x86_64__)
 #define QR_IMPL(isa, slot)                                                                                   \
     if (qr_isa_has(isa_mask, QR_ISA_##isa) && !strcmp(name, #slot)) origin = #isa;
-#include "kern/x86/x86.def"
+#include "kern/impls.def"
 #undef QR_IMPL
-#endif
     return origin;
 }
 

@@ -1,5 +1,5 @@
 /* Declarations of every kernel function: kern_<slot>_ref from kernels.def, kern_<slot>_<isa> from
- * x86/x86.def.
+ * impls.def.
  *
  * Owns: nothing. Refuses to know: which of them this machine can run (kern.c chooses).
  * Threads: pure functions. Lifetime: static. */
@@ -14,10 +14,8 @@
 #include "kern/kernels.def"
 #undef QR_KERNEL
 
-#if defined(__x86_64__)
 #define QR_IMPL(isa, name) kern_##name##_fn kern_##name##_##isa;
-#include "kern/x86/x86.def"
+#include "kern/impls.def"
 #undef QR_IMPL
-#endif
 
 #endif

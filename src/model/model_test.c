@@ -268,7 +268,7 @@ QR_TEST(model_allocates_nothing_in_a_step)
 QR_TEST(model_instruction_sets_agree)
 {
     NEED_TINY();
-    static const char *const sets[] = {"ref", "avx2", "avx512"};
+    static const char *const sets[] = {"ref", "avx2", "avx512", "neon", "dotprod"};
     struct rig_conf conf = {.activations = QR_ACT_F32, .n_threads = 1, .block_size = 16};
     float *expected = all_logits("llama-mixed", &conf, N_IDS);
     float max = 0;

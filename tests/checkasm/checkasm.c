@@ -201,6 +201,10 @@ static void flush_denormals(bool on)
 {
 #if defined(__x86_64__)
     _mm_setcsr(on ? _mm_getcsr() | 0x8040 : _mm_getcsr() & ~0x8040u);
+#elif defined(__aarch64__)
+    uint64_t fpcr, flush = (uint64_t)1 << 24;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(fpcr));
+    __asm__ volatile("msr fpcr, %0" ::"r"(on ? fpcr | flush : fpcr & ~flush));
 #else
     (void)on;
 #endif
@@ -308,11 +312,13 @@ int main(int argc, char **argv)
         ca_slots(mask, isa);
         ca_gemms(mask, isa);
     }
+#if defined(__x86_64__)
     uint32_t below = (1u << QR_ISA_amx) - 1; // what surrounds the tiles of a kernel is not emulated
     if ((below & qr_isa_detected()) == below && (!opt.only_isa || !strcmp(opt.only_isa, "amx-emu"))) {
         ran = true;
         ca_gemms_emulated(below, "amx-emu");
     }
+#endif
     if (!ran) {
         printf("checkasm: no instruction set is called '%s'\n", opt.only_isa);
         return 2;

@@ -11,7 +11,7 @@
 #if defined(__AVX512F__) && defined(GEMM_NAME)
 
 #include "base/assert.h"
-#include "kern/x86/gemm_simd_internal.h"
+#include "kern/tmpl/gemm_simd_internal.h"
 
 #define ROWS 16 // of a tile
 #define TILE_BYTES (ROWS * 64)

@@ -13,12 +13,13 @@
  * Here corr corrects the offset of the stored weights: -offset * sum of x (int32), or is what the minimum is
  * multiplied by: sum * scale (float32) where minima meet float32 sums, sum (int32) in groups of 256. A row of a tile is
  * 1.27 * k bytes or less, 2.38 * k in D15; scratch holds ROWS_BLOCK rows. */
-#if defined(__AVX2__) && defined(GEMM_NAME)
+#ifdef GEMM_NAME
 
-#include "kern/x86/gemm_simd_internal.h"
+#include "kern/tmpl/gemm_simd_internal.h"
 
 #define GEMM_NAME_(x) GEMM_NAME(x)
 #define ROWS_MAX 16                                // of a tile
+#define FOR_ROWS(r, n) GEMM_UNROLL(16) for (int r = 0; r < (n); r++)
 #define ROWS_BLOCK(parts) ((parts) == 1 ? 96 : 48) // 48 * 2.38 * k < QR_GEMM_SCRATCH(k)
 
 struct tile_shape {
@@ -29,11 +30,14 @@ struct tile_shape {
     int parts;     // int8 numbers an activation: 1, or hi and lo
 };
 
-#if defined(__AVX512VNNI__)
-#define BIAS 128 // what is added to bytes with a sign, for an instruction whose weights have none
+/* The words of a set: weights, the quads of a sub ready for dots; dots, exact dots of them with n rows x, `stride` bytes
+ * apart, added to dot[]; BIAS, what weights adds to bytes with a sign. */
+#if defined(__aarch64__)
+#include "kern/arm/gemm_dots_internal.h"
 #else
-#define BIAS 0
+#include "kern/x86/gemm_dots_internal.h"
 #endif
+
 SIMD_INLINE struct tile_shape tile_shape_of(const enum qr_wfmt fmt, const int parts)
 {
     struct fmt_shape f = shape_of(fmt);
@@ -80,106 +84,6 @@ SIMD_INLINE void tile_fill(const struct qr_acts *a, const struct tile_shape t, i
 #define CHAINS 4 // rows at once: their sums are independent, so that they hide each other's latency
 #define CHAINS_OF(R) ((R) < CHAINS ? (R) : CHAINS)
 #define FOR_CHAINS(r0, R) GEMM_UNROLL(4) for (int r0 = 0; r0 < (R); r0 += CHAINS)
-#define FOR_ROWS(r, n) GEMM_UNROLL(16) for (int r = 0; r < (n); r++)
-
-/* weights: the quads of a sub, ready for dots. dots: exact dots of them with n rows x, `stride` bytes apart, added to
- * dot[]. */
-#if defined(__AVX512VNNI__)
-SIMD_INLINE void weights(const enum qr_wfmt fmt, const uint8_t *rec, int s, int h, vi *w)
-{
-    sub_quads(fmt, rec, s, h, w);
-    if (shape_of(fmt).top) return;
-    GEMM_UNROLL(8) for (int i = 0; i < 8; i++) w[i] = vi_xor(w[i], vi_set1((int)0x80808080));
-}
-SIMD_INLINE void dots(const enum qr_wfmt fmt, const vi *w, const int8_t *x, const int stride, const int n, vi *dot)
-{
-    GEMM_UNROLL(8)
-    for (int i = 0; i < shape_of(fmt).sub / 4; i++) {
-        FOR_ROWS(r, n) dot[r] = _mm512_dpbusd_epi32(dot[r], w[i], vi_bcst(x + r * stride + 4 * i));
-    }
-}
-
-#else
-#define weights sub_quads
-#if VL == 16
-SIMD_INLINE vi maddubs(vi u8, vi i8)
-{
-    return _mm512_maddubs_epi16(u8, i8);
-}
-SIMD_INLINE vi add16(vi a, vi b)
-{
-    return _mm512_add_epi16(a, b);
-}
-SIMD_INLINE vi madd(vi a, vi b)
-{
-    return _mm512_madd_epi16(a, b);
-}
-SIMD_INLINE vi abs8(vi a)
-{
-    return _mm512_abs_epi8(a);
-}
-// x where w >= 0, -x elsewhere.
-SIMD_INLINE vi sign8(vi x, vi w)
-{
-    return _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(w), vi_zero(), x);
-}
-#else
-SIMD_INLINE vi maddubs(vi u8, vi i8)
-{
-    return _mm256_maddubs_epi16(u8, i8);
-}
-SIMD_INLINE vi add16(vi a, vi b)
-{
-    return _mm256_add_epi16(a, b);
-}
-SIMD_INLINE vi madd(vi a, vi b)
-{
-    return _mm256_madd_epi16(a, b);
-}
-SIMD_INLINE vi abs8(vi a)
-{
-    return _mm256_abs_epi8(a);
-}
-SIMD_INLINE vi sign8(vi x, vi w)
-{
-    return _mm256_sign_epi8(x, w);
-}
-#endif
-// |w| <= 128 as unsigned, its sign moved to x, whose least value is -127: a pair stays below 2^15.
-SIMD_INLINE vi dot_i8(const vi *w, const int n_quads, const int8_t *x)
-{
-    vi sum = vi_zero();
-    GEMM_UNROLL(8)
-    for (int i = 0; i < n_quads; i++) {
-        vi pairs = maddubs(abs8(w[i]), sign8(vi_bcst(x + 4 * i), w[i]));
-        sum = vi_add(sum, madd(pairs, vi_set1(0x00010001)));
-    }
-    return sum;
-}
-// Pairs of at most 2 * top * 127 add up below 2^15 for so many quads: one widening serves them.
-SIMD_INLINE vi dot_u(const vi *w, const int n_quads, const int top, const int8_t *x)
-{
-    const int together = 32767 / (2 * top * 127);
-    vi all = vi_zero(), sum = maddubs(w[0], vi_bcst(x));
-    GEMM_UNROLL(8)
-    for (int i = 1; i < n_quads; i++) {
-        vi pairs = maddubs(w[i], vi_bcst(x + 4 * i));
-        if (i % together == 0) all = vi_add(all, madd(sum, vi_set1(0x00010001)));
-        sum = i % together == 0 ? pairs : add16(sum, pairs);
-    }
-    return vi_add(all, madd(sum, vi_set1(0x00010001)));
-}
-SIMD_INLINE void dots(const enum qr_wfmt fmt, const vi *w, const int8_t *x, const int stride, const int n, vi *dot)
-{
-    const struct fmt_shape f = shape_of(fmt);
-    FOR_ROWS(r, n)
-    {
-        const int8_t *row = x + r * stride;
-        dot[r] = vi_add(dot[r], f.top ? dot_u(w, f.sub / 4, f.top, row) : dot_i8(w, f.sub / 4, row));
-    }
-}
-#endif
-
 /* dot[r] = corr[r] (where there is one) + the dot of row r of n, in a tile of R rows of a sub. Of two parts the upper
  * counts 128 times. */
 SIMD_INLINE void corrected(const enum qr_wfmt fmt, const vi *w, const int8_t *x, const int parts, const int R,
@@ -201,7 +105,7 @@ SIMD_INLINE void corrected(const enum qr_wfmt fmt, const vi *w, const int8_t *x,
 SIMD_INLINE void fetch_next(const void *rec, const int bytes, size_t panel_bytes, const int R, int h)
 {
     if (R < 4 || h > 0) return;
-    for (int i = 0; i < bytes; i += 64) _mm_prefetch((const char *)rec + panel_bytes + i, _MM_HINT_T1);
+    for (int i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)rec + panel_bytes + i, 0, 2);
 }
 
 /* Micro-kernels: R rows (a constant) of the tile against half h of the panel; the next is `next` bytes on. */

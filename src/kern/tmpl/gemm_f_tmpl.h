@@ -7,13 +7,13 @@
  *
  * Panels of floats are read as they are (class P rounds F16 first); others are unpacked into scratch once as float32 [k][16], which
  * serves all rows. */
-#if defined(GEMM_NAME) && defined(__AVX2__)
+#ifdef GEMM_NAME
 
 #include "kern/tmpl/gemm_unpack_tmpl.h"
 
 #define FOR_ROWS(r, n) GEMM_UNROLL(8) for (int r = 0; r < (n); r++)
-#define FOR_HALVES(h) GEMM_UNROLL(2) for (int h = 0; h < HALVES; h++)
-#define ROWS_MAX 8 // of a tile; 4 where registers have 8 lanes
+#define FOR_HALVES(h) GEMM_UNROLL(4) for (int h = 0; h < HALVES; h++)
+#define ROWS_MAX 8 // of a tile; 4 where a panel takes several registers
 
 // What a micro-kernel reads.
 struct operands {

@@ -7,14 +7,14 @@
 #ifndef QR_KERN_TMPL_GEMM_UNPACK_TMPL_H
 #define QR_KERN_TMPL_GEMM_UNPACK_TMPL_H
 
-#include "kern/x86/gemm_simd_internal.h"
+#include "kern/tmpl/gemm_simd_internal.h"
 
 #if defined(VL)
 
 enum emit {
     EMIT_F32,   // float [k][16]
     EMIT_ROUND, // float [k][16], each rounded to bf16
-    EMIT_BF16   // uint16_t [k / 2][16][2], AVX512-BF16 only
+    EMIT_BF16   // uint16_t [k / 2][16][2]
 };
 
 // Four consecutive k, from a multiple of four, of half h.
@@ -30,6 +30,14 @@ SIMD_INLINE void emit_quad(void *out, const enum emit mode, int k, int h, const 
         _mm512_storeu_si512(to, _mm512_permutexvar_epi16(pair, (__m512i)_mm512_cvtne2ps_pbh(v[1], v[0])));
         _mm512_storeu_si512(to + 32,
                             _mm512_permutexvar_epi16(pair, (__m512i)_mm512_cvtne2ps_pbh(v[3], v[2])));
+        return;
+    }
+#else
+    if (mode == EMIT_BF16) {
+        for (int i = 0; i < 4; i += 2) {
+            vi lower = vi_srl(vi_bits(vf_round_bf16(v[i])), 16), upper = vi_bits(vf_round_bf16(v[i + 1]));
+            vf_store((float *)out + 8 * (k + i) + h * VL, vf_bits(vi_or(lower, upper)));
+        }
         return;
     }
 #endif

@@ -3,7 +3,7 @@
 #define ATTN_DECODE attn_decode_f16
 #define ATTN_PREFILL attn_prefill_f16
 #define ATTN_F16
-#include "kern/x86/attn_words_internal.h"
+#include "kern/tmpl/attn_words_internal.h"
 
-#include "kern/x86/attn_tmpl_internal.h"
+#include "kern/tmpl/attn_tmpl_internal.h"
 #endif

@@ -5,5 +5,5 @@
 #define ATTN_FP8
 #include "kern/x86/attn_pairs_internal.h"
 
-#include "kern/x86/attn_tmpl_internal.h"
+#include "kern/tmpl/attn_tmpl_internal.h"
 #endif

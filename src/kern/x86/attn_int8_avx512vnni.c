@@ -2,7 +2,7 @@
 #define KERN_ISA avx512vnni
 #define ATTN_DECODE attn_decode_int8
 #define ATTN_PREFILL attn_prefill_int8
-#include "kern/x86/attn_int8_internal.h"
+#include "kern/tmpl/attn_int8_internal.h"
 
-#include "kern/x86/attn_tmpl_internal.h"
+#include "kern/tmpl/attn_tmpl_internal.h"
 #endif

@@ -4,7 +4,7 @@
  * Owns: nothing. Refuses to know: the loops. Threads: pure functions. Lifetime: static. */
 #ifdef KERN_ISA
 
-#include "kern/x86/v16_internal.h"
+#include "kern/tmpl/v16_internal.h"
 
 #define UNITS 4
 #define DIMS 4
@@ -72,6 +72,6 @@ V16 void coef_store(void *p, int i16, v16 x)
 
 #endif
 #define v_part k_part
-#include "kern/x86/attn_float_internal.h"
+#include "kern/tmpl/attn_float_internal.h"
 
 #endif

@@ -1,4 +1,4 @@
 #if defined(__x86_64__)
 #define KERN_ISA avx512
-#include "kern/x86/kv_write_tmpl_internal.h"
+#include "kern/tmpl/kv_write_tmpl_internal.h"
 #endif

@@ -1,7 +1,7 @@
 /* Sixteen float32 lanes in two registers of AVX2.
  *
  * Owns: the type v16 and its operations. Refuses to know: kernels. Threads: pure functions. Lifetime: static.
- * Included by v16_internal.h alone, which says what the lanes are for. */
+ * Included by tmpl/v16_internal.h alone, through v16_x86_internal.h. */
 #ifndef QR_KERN_X86_V16_AVX2_INTERNAL_H
 #define QR_KERN_X86_V16_AVX2_INTERNAL_H
 
@@ -185,6 +185,27 @@ V16 v16 v16i_f32_of_bf16(v16i h)
     return (v16){_mm256_castsi256_ps(_mm256_slli_epi32(h.lo, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(h.hi, 16))};
 }
 V16 v16i v16i_bf16(v16 x) { return (v16i){v16i_bf16_8(x.lo), v16i_bf16_8(x.hi)}; }
+V16 v16 v16_load_f16(const uint8_t *p)
+{
+    return (v16){_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)),
+                 _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p + 16)))};
+}
+V16 __m256 v16_bf16_of_2(const uint8_t *p, int upper)
+{
+    __m256i a = _mm256_loadu_si256((const __m256i *)(const void *)p);
+    return _mm256_castsi256_ps(upper ? _mm256_and_si256(a, _mm256_set1_epi32((int)0xffff0000)) : _mm256_slli_epi32(a, 16));
+}
+V16 v16 v16_load_bf16_of_2(const uint8_t *p, int upper)
+{
+    return (v16){v16_bf16_of_2(p, upper), v16_bf16_of_2(p + 32, upper)};
+}
+V16 __m256 v16_fp8_of_4(const uint8_t *p, int i)
+{
+    __m256i x = _mm256_slli_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p), 24 - 8 * i);
+    x = _mm256_and_si256(_mm256_srai_epi32(x, 4), _mm256_set1_epi32((int)0x87f00000));
+    return _mm256_mul_ps(_mm256_castsi256_ps(x), _mm256_set1_ps(0x1p112f));
+}
+V16 v16 v16_load_fp8_of_4(const uint8_t *p, int i) { return (v16){v16_fp8_of_4(p, i), v16_fp8_of_4(p + 32, i)}; }
 // clang-format on
 
 #endif

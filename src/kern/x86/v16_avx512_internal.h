@@ -1,7 +1,7 @@
 /* Sixteen float32 lanes in one register of AVX-512.
  *
  * Owns: the type v16 and its operations. Refuses to know: kernels. Threads: pure functions. Lifetime: static.
- * Included by v16_internal.h alone, which says what the lanes are for. */
+ * Included by tmpl/v16_internal.h alone, through v16_x86_internal.h. */
 #ifndef QR_KERN_X86_V16_AVX512_INTERNAL_H
 #define QR_KERN_X86_V16_AVX512_INTERNAL_H
 
@@ -112,6 +112,21 @@ V16 void v16_store_f16(uint16_t *p, v16 a)
 }
 V16 v16 v16i_f32_of_bf16(v16i h) { return _mm512_castsi512_ps(_mm512_slli_epi32(h, 16)); }
 V16 __m256i v16i_pack_u16(v16i a) { return _mm512_cvtepi32_epi16(a); }
+V16 v16 v16_load_f16(const uint8_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p)); }
+// The lower or the upper bf16 of each of 16 pairs.
+V16 v16 v16_load_bf16_of_2(const uint8_t *p, int upper)
+{
+    v16i a = _mm512_loadu_si512(p);
+    return _mm512_castsi512_ps(upper ? _mm512_and_si512(a, _mm512_set1_epi32((int)0xffff0000)) : _mm512_slli_epi32(a, 16));
+}
+// Value i of each lane's four of fp8: its code at the top, shifted down to where a float32 has it; 2^112 is what its exponent
+// lacks.
+V16 v16 v16_load_fp8_of_4(const uint8_t *p, int i)
+{
+    __m512i x = _mm512_slli_epi32(_mm512_loadu_si512(p), 24 - 8 * i);
+    x = _mm512_and_si512(_mm512_srai_epi32(x, 4), _mm512_set1_epi32((int)0x87f00000));
+    return _mm512_mul_ps(_mm512_castsi512_ps(x), _mm512_set1_ps(0x1p112f));
+}
 // clang-format on
 
 #endif

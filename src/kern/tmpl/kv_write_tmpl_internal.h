@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "kern/kern_internal.h"
-#include "kern/x86/v16_internal.h"
+#include "kern/tmpl/v16_internal.h"
 
 V16 uint8_t *unit_of(const struct qr_kv_view *kv, int pos, size_t unit_bytes)
 {
@@ -24,7 +24,7 @@ V16 void store_v_line(uint16_t *line, v16i v, int odd)
     _mm512_mask_storeu_epi16(line, odd ? 0xaaaaaaaa : 0x55555555, odd ? _mm512_slli_epi32(v, 16) : v);
 #else
     uint16_t h[16];
-    _mm256_storeu_si256((__m256i *)h, v16i_pack_u16(v));
+    v16i_store_u16(h, v);
     for (int i = 0; i < 16; i++) line[i * 2 + odd] = h[i];
 #endif
 }
@@ -35,8 +35,10 @@ void KERN(kv_write_bf16)(const struct qr_kv_view *kv, int pos, const float *k, c
     uint32_t *uk = (uint32_t *)unit_of(kv, pos, (size_t)d * 64); // pairs of dimensions, 16 tokens a line
     uint16_t *uv = (uint16_t *)(uk + d * 8);
     for (int i = 0; i < d; i += 16) {
+        uint16_t h[16];
         uint32_t pair[8];
-        _mm256_storeu_si256((__m256i *)pair, v16i_pack_u16(v16i_bf16(v16_load(k + i))));
+        v16i_store_u16(h, v16i_bf16(v16_load(k + i)));
+        memcpy(pair, h, sizeof pair);
         for (int j = 0; j < 8; j++) uk[(i / 2 + j) * 16 + t] = pair[j];
         store_v_line(uv + (i / 16 * 8 + t / 2) * 32, v16i_bf16(v16_load(v + i)), t % 2);
     }

@@ -1,7 +1,7 @@
 /* The plain kernels over sixteen lanes; a file that defines KERN_ISA and is built with its flags instantiates
  * them.
  *
- * Owns: rmsnorm, quantising, rope, swiglu, exp, argmax, KV writes for x86. Refuses to know: the width of a
+ * Owns: rmsnorm, quantising, rope, swiglu, exp, argmax, KV writes for sets of vector instructions. Refuses to know: the width of a
  * register. Threads: pure functions. Lifetime: static. Empty without KERN_ISA. Bits are those of kern/ref on
  * every set: checkasm compares them with tolerance 0. */
 #ifdef KERN_ISA
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "kern/kern_internal.h"
-#include "kern/x86/v16_internal.h"
+#include "kern/tmpl/v16_internal.h"
 
 void KERN(rmsnorm)(const float *x, const float *w, float eps, int n, float *y)
 {
@@ -92,10 +92,10 @@ void KERN(to_bf16)(const float *x, int n, uint16_t *y)
 {
     int i = 0;
     for (; i + 16 <= n; i += 16)
-        _mm256_storeu_si256((__m256i *)(y + i), v16i_pack_u16(v16i_bf16(v16_load(x + i))));
+        v16i_store_u16(y + i, v16i_bf16(v16_load(x + i)));
     if (i < n) {
         uint16_t rest[16];
-        _mm256_storeu_si256((__m256i *)rest, v16i_pack_u16(v16i_bf16(v16_load_n(x + i, n - i))));
+        v16i_store_u16(rest, v16i_bf16(v16_load_n(x + i, n - i)));
         memcpy(y + i, rest, (size_t)(n - i) * sizeof *y);
     }
 }

@@ -36,7 +36,7 @@
 
 #include "base/assert.h"
 #include "kern/kern_internal.h"
-#include "kern/x86/v16_internal.h"
+#include "kern/tmpl/v16_internal.h"
 
 #define CHUNK 64
 #define SPLIT 512
@@ -133,7 +133,7 @@ V16 void scores(const struct vecs *v, const struct chunk *c, int i_vec, int n_g,
         UNROLL for (int g = 0; g < n_g; g++) s[g][u] = sum_zero();
     }
     for (int i = 0; i < v->d / W; i++) {
-        UNROLL for (int u = 0; u < n_u; u++) _mm_prefetch(ahead[u] + (size_t)i * LINE_BYTES, _MM_HINT_T1);
+        UNROLL for (int u = 0; u < n_u; u++) __builtin_prefetch(ahead[u] + (size_t)i * LINE_BYTES, 0, 2);
         UNROLL for (int j = 0; j < STEPS; j++)
         {
             part a[UNITS];
@@ -150,7 +150,7 @@ V16 void scores(const struct vecs *v, const struct chunk *c, int i_vec, int n_g,
         v16 scale = v16_set1(0);
         if (SCALED) {
             scale = v16_load((const float *)(const void *)(k[u] + k_bytes(v->d)));
-            _mm_prefetch(ahead[u] + k_bytes(v->d), _MM_HINT_T1);
+            __builtin_prefetch(ahead[u] + k_bytes(v->d), 0, 2);
         }
         UNROLL for (int g = 0; g < n_g; g++)
         {
@@ -184,7 +184,7 @@ V16 void v_ahead(const struct vecs *v, const struct chunk *c, int g, int n_g)
 {
     for (int u = g; u < CHUNK_UNITS; u += n_g) {
         const uint8_t *p = c->ahead[u] + v_offset(v->d), *end = p + (size_t)(v->d / 32) * (16 / W) * LINE_BYTES;
-        for (; p < end; p += LINE_BYTES) _mm_prefetch(p, _MM_HINT_T1);
+        for (; p < end; p += LINE_BYTES) __builtin_prefetch(p, 0, 2);
     }
 }
 
@@ -241,7 +241,7 @@ static inline void softmax(struct vecs *v, const struct chunk *c, int i_vec, int
     p_pack(v->p + g * P_BYTES, s, u0, n_units, v->p_form[g]);
     v16_store(v->l + (i_vec + g) * 16, l);
     v->m[i_vec + g] = m_new;
-    v->keep[g] = _mm256_cvtss_f32(v16_lo(keep));
+    v->keep[g] = v16_first_lane(keep);
 }
 
 // acc[g][16 * b ..] = acc * keep + p . v for n_b groups of dimensions from b0, over tokens t0 .. n_tok - 1.
@@ -259,7 +259,7 @@ V16 void weigh(const struct vecs *v, const struct chunk *c, int i_vec, int n_g, 
         const uint8_t *src = c->unit[t / QR_KV_UNIT] + at, *ahead = c->ahead[t / QR_KV_UNIT] + at;
         UNROLL for (int b = 0; b < n_b; b++)
         {
-            if (b0 + b >= v->d / 32) _mm_prefetch(ahead + b * (16 / W) * LINE_BYTES, _MM_HINT_T1);
+            if (b0 + b >= v->d / 32) __builtin_prefetch(ahead + b * (16 / W) * LINE_BYTES, 0, 2);
         }
         UNROLL for (int j = 0; j < STEPS; j++)
         {
@@ -289,7 +289,7 @@ V16 void weigh_all(const struct vecs *v, const struct chunk *c, int i_vec, int n
 {
     int b = 0, n_b = v->d / 16;
     for (int u = t0 / 16; SCALED && u * 16 < n_tok; u++)
-        _mm_prefetch(c->ahead[u] + v_offset(v->d) + k_bytes(v->d), _MM_HINT_T1);
+        __builtin_prefetch(c->ahead[u] + v_offset(v->d) + k_bytes(v->d), 0, 2);
     for (; b + DIMS <= n_b; b += DIMS) weigh(v, c, i_vec, n_g, b, DIMS, t0, n_tok);
     if (DIMS > 2 && b + 2 <= n_b) {
         weigh(v, c, i_vec, n_g, b, 2, t0, n_tok);
