@@ -8,7 +8,7 @@
 static struct kernels_product product(enum qr_class cls, enum qr_wfmt fmt, int rows, double ns)
 {
     static struct qr_gemm_impl impl;
-    impl = (struct qr_gemm_impl){.cls = cls, .fmt = fmt, .isa = QR_ISA_avx512vnni};
+    impl = (struct qr_gemm_impl){.cls = cls, .fmt = fmt, .isa = 0}; // a set, not portable C
     return (struct kernels_product){.impl = &impl, .n = 32, .k = 256, .rows = rows, .ns = ns};
 }
 
@@ -30,6 +30,7 @@ QR_TEST(kernels_count_operations_and_bytes)
 
 QR_TEST(kernels_are_measured_against_what_they_compute_with)
 {
+#if defined(__x86_64__)
     assert_string_equal(kernels_peak_kind(QR_CLASS_D, QR_W_U4K, QR_ISA_avx2), "int8");
     assert_string_equal(kernels_peak_kind(QR_CLASS_D15, QR_W_U4K, QR_ISA_avx512vnni), "int8");
     assert_string_equal(kernels_peak_kind(QR_CLASS_D, QR_W_BF16, QR_ISA_avx512), "f32");
@@ -38,6 +39,7 @@ QR_TEST(kernels_are_measured_against_what_they_compute_with)
     assert_string_equal(kernels_peak_kind(QR_CLASS_F, QR_W_U4K, QR_ISA_avx512), "f32");
     assert_null(kernels_peak_kind(QR_CLASS_D, QR_W_U4K, -1));
     assert_null(kernels_peak_kind(QR_CLASS_P, QR_W_U4K, QR_ISA_amx));
+#endif
     struct kernels_attention a = {.type = QR_KV_BF16, .isa = "avx512bf16"};
     assert_string_equal(kernels_attention_kind(&a), "bf16");
     a.isa = "avx2";
