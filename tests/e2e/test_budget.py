@@ -1,6 +1,6 @@
 """The step's budget in time: what it says of itself, and (marker `real`) that a long prompt does not hold up streams.
 
-The measurement alone, on a quiet machine:  pytest -m real -s tests/e2e/test_budget.py"""
+The measurement alone, on a quiet machine:  QUIRE_MEASURE=1 pytest -m real -s tests/e2e/test_budget.py"""
 import http.client
 import json
 import os
@@ -119,6 +119,8 @@ def measure(budget):
 @pytest.mark.real
 def test_a_long_prompt_leaves_streams_steady():
     """Up to three tries: a stolen core lengthens single steps, and 1 % of all gaps is soon reached."""
+    if not os.environ.get("QUIRE_MEASURE"):
+        pytest.skip("a measurement, for a quiet machine: QUIRE_MEASURE=1")
     for attempt in range(3):
         m = measure("auto")
         print("\n8000 tokens beside %d streams, %.1f s: time between tokens p50 %.0f ms, p99 %.0f ms (p99 before: %.0f ms); a step of %d rows "
