@@ -60,6 +60,10 @@ struct qr_attn {
     size_t ldq;
     float *out; // same shape, stride ldo
     size_t ldo;
+    // What the same worker reads next, of ahead_end > 0 positions, or NULL. Decode kernels ask memory for its first
+    // units while they finish; a wrong guess costs time alone.
+    const struct qr_kv_view *ahead;
+    int ahead_end;
     void *scratch; // QR_ATTN_SCRATCH(n_group, d) bytes of the task's own, 64-byte aligned
 };
 #define QR_ATTN_ROWS_MAX 16 // rows a call of the prefill kernel

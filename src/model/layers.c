@@ -360,6 +360,13 @@ static void attend_task(void *arg, int i_task, int i_worker)
         .ldo = (size_t)f->ld_att,
         .scratch = forward_scratch(f, i_worker),
     };
+    struct qr_kv_view ahead;
+    if (i_task + 1 < f->n_attends * c->n_kv_heads) { // workers have runs of tasks: the next is mostly this one's
+        const struct forward_tile *u = &a->tiles[(i_task + 1) / c->n_kv_heads];
+        ahead = view_of(a, u, (i_task + 1) % c->n_kv_heads);
+        attn.ahead = &ahead;
+        attn.ahead_end = u->pos0 + u->n;
+    }
     (t->decode ? f->kv.decode : f->kv.prefill)(&attn);
     // Whoever finishes the last head of a row stores the row for the product that follows: one barrier less.
     for (int r = t->row0; r < t->row0 + t->n; r++)

@@ -174,6 +174,10 @@ void check_attn(const struct ca_case *c)
     float *y1 = ca_buf(sizeof *y1 * a.ldo * rows);
     ca_fill_plain(q, a.ldq * rows, 3);
     a.q = q;
+    if (ca_below(2)) { // of which no bit may depend
+        a.ahead = &a.kv;
+        a.ahead_end = 1 + ca_below(n);
+    }
     a.scratch = ca_buf64(QR_ATTN_SCRATCH(n_group, d));
     memset(a.scratch, 0xff, QR_ATTN_SCRATCH(n_group, d));
     a.out = y0;

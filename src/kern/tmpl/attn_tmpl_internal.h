@@ -285,17 +285,19 @@ V16 void weigh(const struct vecs *v, const struct chunk *c, int i_vec, int n_g, 
     }
 }
 
+// Groups of dimensions descending, an order that no bit depends on: what the processor fetches of its own accord after
+// the unit's last lines is then K again, or V's next group, more often than memory that nobody asked for.
 V16 void weigh_all(const struct vecs *v, const struct chunk *c, int i_vec, int n_g, int t0, int n_tok)
 {
-    int b = 0, n_b = v->d / 16;
+    int b = v->d / 16;
     for (int u = t0 / 16; SCALED && u * 16 < n_tok; u++)
         __builtin_prefetch(c->ahead[u] + v_offset(v->d) + k_bytes(v->d), 0, 2);
-    for (; b + DIMS <= n_b; b += DIMS) weigh(v, c, i_vec, n_g, b, DIMS, t0, n_tok);
-    if (DIMS > 2 && b + 2 <= n_b) {
-        weigh(v, c, i_vec, n_g, b, 2, t0, n_tok);
-        b += 2;
+    for (; b >= DIMS; b -= DIMS) weigh(v, c, i_vec, n_g, b - DIMS, DIMS, t0, n_tok);
+    if (DIMS > 2 && b >= 2) {
+        weigh(v, c, i_vec, n_g, b - 2, 2, t0, n_tok);
+        b -= 2;
     }
-    if (DIMS > 1 && b < n_b) weigh(v, c, i_vec, n_g, b, 1, t0, n_tok);
+    if (DIMS > 1 && b > 0) weigh(v, c, i_vec, n_g, 0, 1, t0, n_tok);
 }
 
 V16 void chunk_n(struct vecs *v, const struct chunk *c, struct seen seen, int i_vec, int n_g, const struct qr_attn *a)
@@ -381,6 +383,17 @@ V16 int window_first(const struct qr_attn *a, int end)
     return a->window > 0 && a->window < end ? end - a->window : 0;
 }
 
+// The last chunk asks for the first one of the worker's next task, in all its units: those that it has itself ask on
+// their way, as ever.
+static void ahead_of_task(struct chunk *c, const struct qr_attn *a, int n_units)
+{
+    struct cursor at = cursor_init(a->ahead, 0, a->ahead_end);
+    int n = cursor_next(&at, c->ahead);
+    for (int u = n_units; u < n; u++) {
+        for (size_t i = 0; i < at.unit_bytes; i += LINE_BYTES) __builtin_prefetch(c->ahead[u] + i, 0, 2);
+    }
+}
+
 static void decode_row(const struct qr_attn *a, int row)
 {
     struct vecs all, v;
@@ -396,6 +409,8 @@ static void decode_row(const struct qr_attn *a, int row)
     for (int pos = start; pos < end; pos += CHUNK) {
         if (pos % SPLIT == 0 || pos == start) vecs_clear(&v);
         chunk_next(&c, &next, &at);
+        if (a->ahead && row == a->n_rows - 1 && pos + CHUNK >= end)
+            ahead_of_task(&c, a, (end - pos + QR_KV_UNIT - 1) / QR_KV_UNIT);
         for (int g = 0; g < n; g++) {
             from[g] = first - pos;
             to[g] = end - pos < CHUNK ? end - pos : CHUNK;
