@@ -133,6 +133,7 @@ void trace_end(struct qr_engine *e, const struct qr_sched_req *r, const struct q
 void trace_io_started(struct qr_engine *e, int32_t n);
 void trace_io_done(struct qr_engine *e, const struct qr_io_done *done);
 void trace_word(struct qr_engine *e, char letter);
+void trace_flush(struct qr_engine *e, int32_t n_copies);
 void trace_trim(struct qr_engine *e, bool trimmed);
 
 // ==== picture.c ====
@@ -195,6 +196,8 @@ void engine_beam_take(struct qr_engine *e, struct engine_req *er, const struct q
 
 // At the end: saves cached prefixes to the file, as far as a few seconds reach.
 void engine_flush(struct qr_engine *e);
+// The same while idle, until somebody wants something. True: nothing is left to save.
+bool engine_flush_idle(struct qr_engine *e);
 
 // ==== rest.c ====
 

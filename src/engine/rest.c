@@ -16,6 +16,7 @@ void engine_rest(struct qr_engine *e)
     if (e->idle_since_ns == 0) e->idle_since_ns = now;
     if (now - e->idle_since_ns < e->conf.kv_idle_release_ns) return;
     e->idle_since_ns = now; // blocks that something still pins are looked at again after as long
+    if (!engine_flush_idle(e)) return;
     bool trimmed = qr_sched_trim(e->sched);
     trace_trim(e, trimmed);
     if (!trimmed) return;

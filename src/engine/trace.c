@@ -186,6 +186,11 @@ void trace_word(struct qr_engine *e, char letter)
     if (e->conf.trace) put_line(e, letter, 0, NULL, NULL);
 }
 
+void trace_flush(struct qr_engine *e, int32_t n_copies)
+{
+    PUT('W', (uint64_t)n_copies);
+}
+
 void trace_trim(struct qr_engine *e, bool trimmed)
 {
     PUT('M', trimmed);

@@ -14,7 +14,7 @@
  *   O n hash                  the plan's orders about slots
  *   B step n_seqs n_tokens n_copies hash    the plan as a batch; B 0 0 0 0 0: nothing to compute
  *   D elapsed_ns              the batch was computed
- *   F                         it failed
+ *   F                         it failed, or a W did
  *   V id n from to...         beams move: choice `to` becomes a child of `from`
  *   Q id n                    the scores of a prompt went out up to position n
  *   T id choice token         a token was drawn
@@ -22,8 +22,9 @@
  *   J n                       background I/O was started
  *   I kind file mem status    ... and ended
  *   R                         the prefix cache was reset
- *   M trimmed                 the idle pool was to be given back; 1: it was
- * What an engine does at its end, writing prefixes to the file, is not recorded. */
+ *   W n_copies                a round of cached prefixes on their way to the file, at the end or before M
+ *   Z                         its copies were made
+ *   M trimmed                 the idle pool was to be given back; 1: it was */
 #ifndef QR_ENGINE_TRACE_H
 #define QR_ENGINE_TRACE_H
 

@@ -117,6 +117,7 @@ const struct qr_plan *qr_sched_plan(struct qr_sched *s, uint64_t now_ns, int32_t
     s->is_blocked = false;
     QR_ASSERT(s->n_outs == 0 && s->n_ins == 0); // moves of the last plan were made
     s->i_plan++;
+    s->i_flush = 0;
     sched_land(s);
     sched_force(s);
     s->latest_admitted = 0;

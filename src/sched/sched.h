@@ -93,7 +93,7 @@ void qr_sched_io_done(struct qr_sched *s, const struct qr_io_done *done);
 // A slot of the file of cached prefixes holds what its tag says (struct qr_kv_tag), from an earlier process. Before
 // the first step. False: it is of no use.
 bool qr_sched_import(struct qr_sched *s, uint32_t slot, const void *tag);
-// At the end: orders copies of cached blocks that the file has not, as many as there is staging memory for; then
+// At the end, or idle: orders copies of cached blocks that the file has not, as many as there is staging memory for; then
 // qr_sched_batch, execute, qr_sched_flushed (or qr_sched_failed), and the I/O. False: there are none left.
 bool qr_sched_flush(struct qr_sched *s);
 void qr_sched_flushed(struct qr_sched *s);

@@ -404,6 +404,15 @@ static enum qr_status take_io(struct replay *p)
     return QR_OK;
 }
 
+static enum qr_status take_flush(struct replay *p)
+{
+    if (!read_numbers(p, 1) || p->n != 1) return bad(p, "W with a number");
+    (void)qr_sched_flush(p->s);
+    const struct qr_batch *b = qr_sched_batch(p->s);
+    uint64_t came = b ? (uint64_t)b->n_copies : 0;
+    return came == p->v[0] ? QR_OK : differs(p, "blocks for the file", p->v[0], came);
+}
+
 static enum qr_status take_trim(struct replay *p)
 {
     if (!read_numbers(p, 1) || p->n != 1) return bad(p, "M with 0 or 1");
@@ -454,6 +463,8 @@ static enum qr_status take_line(struct replay *p, const struct qr_batch **batch)
     case 'J':
     case 'I': return take_io(p);
     case 'R': qr_sched_reset_prefix(p->s); return QR_OK;
+    case 'W': return take_flush(p);
+    case 'Z': qr_sched_flushed(p->s); return QR_OK;
     case 'M': return take_trim(p);
     default: return bad(p, "one of the letters of engine/trace.h");
     }

@@ -1,5 +1,6 @@
 """Cached prefixes beyond the pool: in other memory and in a file, which the next process finds again."""
 import subprocess
+import time
 
 import pytest
 from conftest import QUIRE, TINY
@@ -17,6 +18,13 @@ def run(s, prompt, **fields):
 
 def by_source(s, source):
     return s.metric("vllm:prompt_tokens_cached_by_source_total", f'source="{source}"')
+
+
+def until(met, timeout_s=20):
+    end = time.monotonic() + timeout_s
+    while not met():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def test_evicted_prefixes_come_back_from_memory(start):
@@ -41,7 +49,7 @@ def test_evicted_prefixes_come_back_from_a_file(start, tmp_path):
     first, _ = run(s, A)
     for prompt in B, C:
         run(s, prompt)
-    s.idle()
+    until(lambda: s.metric("quire:prefix_blocks", 'tier="file"') >= 18)  # written in turn, A's first
     again, cached = run(s, A)
     assert again == first and cached == 288
     assert by_source(s, "disk") > 0 and by_source(s, "host") == 0
@@ -71,6 +79,20 @@ def test_a_restart_finds_what_was_cached(start, tmp_path):
     s = start(*kept(path), "--numerics", "exact")  # other numbers: nothing of it is used
     assert any("is begun anew: it is of another model" in line for line in s.log)
     assert run(s, A)[1] == 0
+
+
+def test_what_an_idle_pool_forgets_is_in_the_file(start, tmp_path):
+    trace = tmp_path / "run.trace"
+    s = start(*kept(tmp_path / "kv"), "--kv-idle-release", "0.05", "--trace-file", str(trace))
+    first, _ = run(s, A)
+    for _ in range(2):
+        until(lambda: s.kv()["blocks_cached"] == 0)
+        assert run(s, A) == (first, 288)
+    assert by_source(s, "disk") == 2 * 288 and s.metric("quire:prefix_blocks", 'tier="file"') == 18
+    s.stop()
+    r = subprocess.run([QUIRE, "sim", "--replay", str(trace), "--check", "step"], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    assert r.returncode == 0 and "every decision is the same" in r.stdout, r.stdout + r.stderr
+    assert "\nW 18\nZ\n" in trace.read_text()
 
 
 @pytest.mark.parametrize("damage", ["head", "blocks", "cut", "empty"])
