@@ -66,16 +66,33 @@ static enum qr_status end_of(struct qr_lines *l, struct qr_error *err)
     return QR_AGAIN;
 }
 
+// A line with its end, or what was read when its end did not come for so long. The bytes,
+// 0 at the end of the file.
+static enum qr_status read_line(struct qr_lines *l, size_t *n)
+{
+    int c = 0;
+    for (*n = 0; c != '\n' && *n <= LINE_BYTES_MAX && (c = getc_unlocked(l->f)) != EOF; l->line[(*n)++] = (char)c) {
+        if (*n + 1 < l->cap) continue; // room for this one and a NUL
+        size_t cap = l->cap ? 2 * l->cap : 4096;
+        char *line = realloc(l->line, cap);
+        if (!line) return QR_ENOMEM;
+        l->line = line;
+        l->cap = cap;
+    }
+    return QR_OK;
+}
+
 enum qr_status qr_lines_next(struct qr_lines *l, struct qr_error *err)
 {
-    ssize_t n = getline(&l->line, &l->cap, l->f);
-    if (n < 0) return end_of(l, err);
+    size_t n;
+    if (read_line(l, &n) != QR_OK) return qr_fail(err, QR_ENOMEM, "%.150s:%ld: no memory for the line", l->path, l->n + 1);
+    if (n == 0 || ferror(l->f)) return end_of(l, err);
     l->n++;
-    if ((size_t)n > LINE_BYTES_MAX || memchr(l->line, 0, (size_t)n))
+    if (n > LINE_BYTES_MAX || memchr(l->line, 0, n))
         return qr_fail(err, QR_EFORMAT, "%.150s:%ld: expected a line of text", l->path, l->n);
     while (n > 0 && (l->line[n - 1] == '\n' || l->line[n - 1] == '\r')) n--;
     l->line[n] = 0;
-    l->len = (size_t)n;
+    l->len = n;
     return QR_OK;
 }
 

@@ -50,11 +50,14 @@ static enum qr_status bad(struct replay *p, const char *want)
     return qr_fail(p->err, QR_EFORMAT, "%.100s:%ld: expected %s, got \"%s\"", p->conf->path, p->lines.n, want, shown);
 }
 
-// Reads up to `max` numbers behind the letter. False: something is no number.
+// Reads up to `max` numbers behind the letter; a negative one, as a priority may be, is its two's complement. False:
+// something is no number.
 static bool read_numbers(struct replay *p, int max)
 {
     const char *s = p->lines.line + (p->lines.len > 0);
-    for (p->n = 0; *s == ' ' && p->n < max && s[1] >= '0' && s[1] <= '9'; p->n++) {
+    for (p->n = 0; *s == ' ' && p->n < max; p->n++) {
+        const char *digit = s + 1 + (s[1] == '-');
+        if (*digit < '0' || *digit > '9') break;
         char *end;
         p->v[p->n] = strtoull(s + 1, &end, 10);
         s = end;

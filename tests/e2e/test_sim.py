@@ -2,6 +2,7 @@
 bad input; and every KV layout in the real server."""
 import csv
 import json
+import resource
 import subprocess
 
 import numpy as np
@@ -127,3 +128,12 @@ def test_the_same_text_on_every_layout(tiny, start, layout):
     kv = s.idle()
     assert sum(kv["slot_steps"].values()) == kv["steps"] * kv["blocks"] * 16
     assert kv["steps"] <= kv["step_sequences"] and kv["slot_steps"]["used"] > 0
+
+
+@pytest.mark.parametrize("args", [["--replay"], ["llama-3-8b", "--hardware", "h100", "--workload"]])
+def test_a_file_without_lines_is_no_text(args):
+    def limit():
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+
+    r = subprocess.run([QUIRE, "sim", *args, "/dev/zero"], capture_output=True, text=True, timeout=60, preexec_fn=limit, stdin=subprocess.DEVNULL)
+    assert r.returncode == 1 and "/dev/zero:1: expected a line of text" in r.stderr, r.stderr

@@ -38,6 +38,16 @@ def test_a_recorded_run_decides_the_same_again(start, tmp_path):
     assert all(a["ts"] + a["dur"] <= b["ts"] + 1 for a, b in zip(steps, steps[1:]))
 
 
+def test_priorities_of_any_sign_are_replayed(start, tmp_path):
+    trace = tmp_path / "run.trace"
+    s = start("--trace-file", str(trace), "--scheduling-policy", "priority")
+    for p in -(2**31), -1, 2**31 - 1:
+        s.complete("hello", max_tokens=2, priority=p)
+    s.stop()
+    r = replay(trace)
+    assert r.returncode == 0 and "of 3 requests" in r.stdout, r.stdout + r.stderr
+
+
 def test_step_times_of_a_run_foretell_that_run(start, tmp_path):
     trace = tmp_path / "run.trace"
     s = start("--trace-file", str(trace), "--num-kv-blocks", "512", "--no-enable-prefix-caching", "--step-budget-ms", "0")
