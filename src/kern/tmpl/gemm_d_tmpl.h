@@ -1,5 +1,6 @@
 /* Classes D and D15 over the integer formats, for the instruction set of the including file, which defines
- * GEMM_NAME(x) (the full name of a kernel).
+ * GEMM_NAME(x) (the full name of a kernel) and GEMM_PARTS: 1 for the kernels of D, 2 for those of D15: a file
+ * each, for a compiler takes up to 20 s over one.
  *
  * Owns: nothing. Refuses to know: threads.
  * Threads: pure functions over the caller's memory. Lifetime: static.
@@ -14,6 +15,9 @@
  * multiplied by: sum * scale (float32) where minima meet float32 sums, sum (int32) in groups of 256. A row of a tile is
  * 1.27 * k bytes or less, 2.38 * k in D15; scratch holds ROWS_BLOCK rows. */
 #ifdef GEMM_NAME
+#ifndef GEMM_PARTS
+#error "gemm_d_tmpl.h: GEMM_PARTS says which class: 1 for D, 2 for D15"
+#endif
 
 #include "kern/tmpl/gemm_simd_internal.h"
 
@@ -249,9 +253,13 @@ static void gemm_d(const struct qr_gemm *g, struct tile_shape shape, fill_fn *fi
         gemm_d(g, tile_shape_of(NAME, parts), fill_##fmt, micro, most);                                      \
     }
 
+#if GEMM_PARTS == 1
 #define QR_WFMT_INT(NAME, name, group, sub, record, top, offset, minima)                                     \
-    KERNEL(d_##name, QR_W_##NAME, 1, ROWS_OF(1, group, minima))                                              \
+    KERNEL(d_##name, QR_W_##NAME, 1, ROWS_OF(1, group, minima))
+#else
+#define QR_WFMT_INT(NAME, name, group, sub, record, top, offset, minima)                                     \
     KERNEL(d15_##name, QR_W_##NAME, 2, ROWS_OF(2, group, minima))
+#endif
 #include "kern/wfmts.def"
 
 #endif

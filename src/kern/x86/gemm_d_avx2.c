@@ -1,4 +1,5 @@
 #if defined(__x86_64__)
 #define GEMM_NAME(x) qr_gemm_##x##_avx2
+#define GEMM_PARTS 1
 #include "kern/tmpl/gemm_d_tmpl.h"
 #endif

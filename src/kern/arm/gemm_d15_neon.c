@@ -1,0 +1,5 @@
+#if defined(__aarch64__)
+#define GEMM_NAME(x) qr_gemm_##x##_neon
+#define GEMM_PARTS 2
+#include "kern/tmpl/gemm_d_tmpl.h"
+#endif
