@@ -1,6 +1,5 @@
-/* Whole scenarios of the engine over the simulator: pools that run out, cancels in every state, failures,
- * threads. */
-#include <pthread.h>
+/* Whole scenarios of the engine over the simulator: pools that run out, cancels in every state, failing steps and
+ * allocations. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,13 +18,6 @@ struct seen { // what came back for one choice
     int32_t tokens[1200];
     char error[128];
 };
-
-static struct qr_snapshot snap(struct rig *r)
-{
-    struct qr_snapshot s;
-    qr_engine_snapshot(r->engine, &s);
-    return s;
-}
 
 static void collect(struct rig *r, struct seen *seen, const qr_req_id *ids, int n)
 {
@@ -53,14 +45,6 @@ static void run_dry(struct rig *r, struct seen *seen, const qr_req_id *ids, int 
     }
 }
 
-static qr_req_id submit(struct rig *r, const struct rig_req *q)
-{
-    qr_req_id id = 0;
-    assert_int_equal(qr_engine_submit(r->engine, &q->req, &id, NULL), QR_OK);
-    assert_true(id != 0);
-    return id;
-}
-
 static void equals_solo(const struct rig_req *q, const struct seen *s)
 {
     struct rig_text right = sim_rig_solo(q, 0, VOCAB);
@@ -69,11 +53,6 @@ static void equals_solo(const struct rig_req *q, const struct seen *s)
     assert_int_equal(s->n_tokens, right.n);
     assert_memory_equal(s->tokens, right.tokens, (size_t)right.n * sizeof(int32_t));
     sim_rig_text_fini(&right);
-}
-
-static enum qr_status step(struct rig *r)
-{
-    return qr_engine_step(r->engine);
 }
 
 static struct seen seen[64];
@@ -95,7 +74,7 @@ QR_TEST(engine_eight_requests_of_forty_blocks_share_a_pool_of_sixty_four)
                                         .n_vocab = VOCAB});
     for (int i = 0; i < 8; i++) {
         sim_rig_req_init(&q[i], 40 + (uint64_t)i, 100, 540, VOCAB);
-        ids[i] = submit(&r, &q[i]);
+        ids[i] = sim_rig_submit(&r, &q[i]);
     }
     run_dry(&r, seen, ids, 8);
     int32_t n_preemptions = 0;
@@ -105,7 +84,7 @@ QR_TEST(engine_eight_requests_of_forty_blocks_share_a_pool_of_sixty_four)
         assert_true(seen[i].n_preemptions <= 8); // log2 of the pool, and two
         sim_rig_req_fini(&q[i]);
     }
-    struct qr_snapshot s = snap(&r);
+    struct qr_snapshot s = sim_rig_snap(&r);
     assert_true(s.n_preemptions > 0 && s.n_preemptions == (uint64_t)n_preemptions);
     assert_true(s.n_preemptions < 60); // and they do not throw each other out all the time
     assert_true(s.n_recomputed_tokens < s.n_generated_tokens * 3);
@@ -117,80 +96,46 @@ QR_TEST(engine_eight_requests_of_forty_blocks_share_a_pool_of_sixty_four)
     qr_log_set_level(QR_LOG_INFO);
 }
 
-QR_TEST(engine_refuses_what_can_never_fit_and_counts_it)
-{
-    struct rig r;
-    struct rig_req q;
-    struct qr_error err;
-    qr_req_id id = 7;
-    qr_log_set_level(QR_LOG_WARN);
-    sim_rig_open(&r, &(struct rig_conf){.block_size = 16,
-                                        .n_blocks = 64,
-                                        .max_num_seqs = 8,
-                                        .budget = 256,
-                                        .max_model_len = 2048,
-                                        .n_vocab = VOCAB});
-    sim_rig_req_init(&q, 1, 900, 500, VOCAB);
-    assert_int_equal(qr_engine_submit(r.engine, &q.req, &id, &err), QR_ETOOBIG);
-    assert_string_equal(err.msg,
-                        "prompt 900 + max_tokens 500 = 1400 tokens need 88 blocks of 16; the pool has 64");
-    assert_int_equal(id, 7);
-    assert_int_equal(snap(&r).n_refused, 1);
-    q.req.sampling.max_tokens = 100;
-    q.prompt[3] = VOCAB;
-    assert_int_equal(qr_engine_submit(r.engine, &q.req, &id, &err), QR_EINVAL);
-    assert_string_equal(err.msg, "prompt token 1000 at position 3 is not in the vocabulary of 1000");
-    assert_int_equal(step(&r), QR_AGAIN);
-    sim_rig_req_fini(&q);
-    sim_rig_close(&r);
-    qr_log_set_level(QR_LOG_INFO);
-}
-
 QR_TEST(engine_cancels_in_every_state_within_one_step)
 {
     struct rig r;
     struct rig_req q[4];
     qr_req_id ids[4];
     memset(seen, 0, sizeof seen);
-    sim_rig_open(&r, &(struct rig_conf){.block_size = 16,
-                                        .n_blocks = 64,
-                                        .max_num_seqs = 2,
-                                        .budget = 64,
-                                        .max_model_len = 512,
-                                        .n_vocab = VOCAB});
+    sim_rig_open_usual(&r, 2, 64);
     for (int i = 0; i < 4; i++) sim_rig_req_init(&q[i], (uint64_t)i, i == 1 ? 400 : 20, 50, VOCAB);
-    ids[0] = submit(&r, &q[0]);
-    ids[1] = submit(&r, &q[1]);
-    ids[2] = submit(&r, &q[2]);
-    ids[3] = submit(&r, &q[3]);
+    ids[0] = sim_rig_submit(&r, &q[0]);
+    ids[1] = sim_rig_submit(&r, &q[1]);
+    ids[2] = sim_rig_submit(&r, &q[2]);
+    ids[3] = sim_rig_submit(&r, &q[3]);
     qr_engine_cancel(r.engine, ids[3], -1, -1, false); // not drained yet
-    assert_int_equal(step(&r), QR_OK);
+    assert_int_equal(qr_engine_step(r.engine), QR_OK);
     collect(&r, seen, ids, 4);
     assert_int_equal(seen[3].finish, QR_FINISH_ABORT);
-    assert_int_equal(snap(&r).n_running, 2);
-    assert_int_equal(snap(&r).n_waiting, 1);
-    uint32_t used = snap(&r).n_blocks_used;
+    assert_int_equal(sim_rig_snap(&r).n_running, 2);
+    assert_int_equal(sim_rig_snap(&r).n_waiting, 1);
+    uint32_t used = sim_rig_snap(&r).n_blocks_used;
     qr_engine_cancel(r.engine, ids[2], -1, -1, false); // waiting
     qr_engine_cancel(r.engine, ids[1], -1, -1, false); // in the middle of its prompt
-    assert_int_equal(step(&r), QR_OK);
+    assert_int_equal(qr_engine_step(r.engine), QR_OK);
     collect(&r, seen, ids, 4);
     assert_int_equal(seen[2].finish, QR_FINISH_ABORT);
     assert_int_equal(seen[1].finish, QR_FINISH_ABORT);
     assert_int_equal(seen[1].n_tokens, 0);
-    assert_int_equal(snap(&r).n_waiting, 0);
-    assert_true(snap(&r).n_blocks_used < used);
+    assert_int_equal(sim_rig_snap(&r).n_waiting, 0);
+    assert_true(sim_rig_snap(&r).n_blocks_used < used);
     assert_int_equal(r.spy.n_open, 1);
     qr_engine_cancel(r.engine, ids[0], -1, -1, false); // generating
     qr_engine_cancel(r.engine, ids[0], 0, -1, true);   // twice: one end at most
     qr_engine_cancel(r.engine, 12345, -1, -1, false);  // nobody
-    assert_int_equal(step(&r), QR_OK);
-    assert_int_equal(snap(&r).n_running, 0);
-    assert_int_equal(snap(&r).n_blocks_free, 64);
+    assert_int_equal(qr_engine_step(r.engine), QR_OK);
+    assert_int_equal(sim_rig_snap(&r).n_running, 0);
+    assert_int_equal(sim_rig_snap(&r).n_blocks_free, 64);
     qr_engine_cancel(r.engine, ids[0], -1, -1, false); // finished
-    assert_int_equal(step(&r), QR_AGAIN);
+    assert_int_equal(qr_engine_step(r.engine), QR_AGAIN);
     collect(&r, seen, ids, 4);
     assert_int_equal(seen[0].n_finishes, 0); // quiet
-    assert_int_equal(snap(&r).n_finished_abort, 4);
+    assert_int_equal(sim_rig_snap(&r).n_finished_abort, 4);
     for (int i = 0; i < 4; i++) sim_rig_req_fini(&q[i]);
     sim_rig_close(&r);
 }
@@ -210,12 +155,12 @@ QR_TEST(engine_cancels_a_preempted_request)
                                         .n_vocab = VOCAB});
     sim_rig_req_init(&q[0], 1, 64, 80, VOCAB);
     sim_rig_req_init(&q[1], 2, 63, 80, VOCAB);
-    for (int i = 0; i < 2; i++) ids[i] = submit(&r, &q[i]);
-    while (snap(&r).n_preemptions == 0) assert_int_equal(step(&r), QR_OK);
-    assert_int_equal(snap(&r).n_waiting, 1);
+    for (int i = 0; i < 2; i++) ids[i] = sim_rig_submit(&r, &q[i]);
+    while (sim_rig_snap(&r).n_preemptions == 0) assert_int_equal(qr_engine_step(r.engine), QR_OK);
+    assert_int_equal(sim_rig_snap(&r).n_waiting, 1);
     qr_engine_cancel(r.engine, ids[1], -1, -1, false);
-    assert_int_equal(step(&r), QR_OK);
-    assert_int_equal(snap(&r).n_waiting, 0);
+    assert_int_equal(qr_engine_step(r.engine), QR_OK);
+    assert_int_equal(sim_rig_snap(&r).n_waiting, 0);
     run_dry(&r, seen, ids, 2);
     assert_int_equal(seen[1].finish, QR_FINISH_ABORT);
     assert_int_equal(seen[1].n_preemptions, 1);
@@ -230,12 +175,7 @@ QR_TEST(engine_ends_on_end_tokens_and_lengths)
     struct rig r;
     struct rig_req q;
     qr_req_id id;
-    sim_rig_open(&r, &(struct rig_conf){.block_size = 16,
-                                        .n_blocks = 64,
-                                        .max_num_seqs = 2,
-                                        .budget = 64,
-                                        .max_model_len = 512,
-                                        .n_vocab = VOCAB});
+    sim_rig_open_usual(&r, 2, 64);
     sim_rig_req_init(&q, 5, 20, 40, VOCAB);
     struct rig_text plain = sim_rig_solo(&q, 0, VOCAB);
     // The 10th token is made the end token, the 20th a stop id of this request.
@@ -254,7 +194,7 @@ QR_TEST(engine_ends_on_end_tokens_and_lengths)
         memset(seen, 0, sizeof seen);
         q.req.sampling.ignore_eos = want[i].ignore;
         q.req.sampling.min_tokens = want[i].min;
-        id = submit(&r, &q);
+        id = sim_rig_submit(&r, &q);
         run_dry(&r, seen, &id, 1);
         assert_int_equal(seen[0].n_tokens, want[i].n);
         assert_int_equal(seen[0].finish, want[i].f);
@@ -262,7 +202,7 @@ QR_TEST(engine_ends_on_end_tokens_and_lengths)
     }
     q.req.sampling.n_eos = q.req.sampling.n_stop_ids = 0;
     memset(seen, 0, sizeof seen);
-    id = submit(&r, &q);
+    id = sim_rig_submit(&r, &q);
     run_dry(&r, seen, &id, 1);
     assert_int_equal(seen[0].n_tokens, 40);
     assert_int_equal(seen[0].finish, QR_FINISH_LENGTH);
@@ -276,19 +216,14 @@ QR_TEST(engine_scores_a_prompt_and_generates_nothing_for_max_tokens_zero)
 {
     struct rig r;
     struct rig_req q;
-    sim_rig_open(&r, &(struct rig_conf){.block_size = 16,
-                                        .n_blocks = 64,
-                                        .max_num_seqs = 2,
-                                        .budget = 16,
-                                        .max_model_len = 512,
-                                        .n_vocab = VOCAB});
+    sim_rig_open_usual(&r, 2, 16);
     sim_rig_req_init(&q, 5, 50, 0, VOCAB);
     q.req.sampling.n_prompt_logprobs = 3;
     struct rig_text right = sim_rig_solo(&q, 0, VOCAB);
-    submit(&r, &q);
+    sim_rig_submit(&r, &q);
     int32_t pos = 0;
     bool finished = false;
-    while (step(&r) == QR_OK)
+    while (qr_engine_step(r.engine) == QR_OK)
         for (struct qr_event ev; qr_engine_poll(r.engine, &ev);) {
             assert_false(finished);
             if (ev.kind == QR_EVENT_FINISH) {
@@ -315,19 +250,14 @@ QR_TEST(engine_a_slot_that_cannot_open_ends_only_its_request)
     struct rig_req q[3];
     qr_req_id ids[3];
     memset(seen, 0, sizeof seen);
-    sim_rig_open(&r, &(struct rig_conf){.block_size = 16,
-                                        .n_blocks = 64,
-                                        .max_num_seqs = 6,
-                                        .budget = 256,
-                                        .max_model_len = 512,
-                                        .n_vocab = VOCAB});
+    sim_rig_open_usual(&r, 6, 256);
     for (int i = 0; i < 3; i++) {
         sim_rig_req_init(&q[i], (uint64_t)i, 30, 20, VOCAB);
         q[i].req.n_choices = i == 1 ? 3 : 1;
-        ids[i] = submit(&r, &q[i]);
+        ids[i] = sim_rig_submit(&r, &q[i]);
     }
     qr_mem_fail_at(3, 0); // one allocation a slot: the second choice of the second request
-    assert_int_equal(step(&r), QR_OK);
+    assert_int_equal(qr_engine_step(r.engine), QR_OK);
     qr_mem_fail_at(0, 0);
     for (struct qr_event ev; qr_engine_poll(r.engine, &ev);) {
         int i = ev.id == ids[0] ? 0 : ev.id == ids[1] ? 1 : 2;
@@ -353,17 +283,12 @@ QR_TEST(engine_outlives_a_step_that_fails)
     qr_req_id ids[3];
     memset(seen, 0, sizeof seen);
     qr_log_set_level((enum qr_log_level) - 1);
-    sim_rig_open(&r, &(struct rig_conf){.block_size = 16,
-                                        .n_blocks = 64,
-                                        .max_num_seqs = 2,
-                                        .budget = 256,
-                                        .max_model_len = 512,
-                                        .n_vocab = VOCAB});
+    sim_rig_open_usual(&r, 2, 256);
     for (int i = 0; i < 3; i++) {
         sim_rig_req_init(&q[i], (uint64_t)i, 30, 20, VOCAB);
-        ids[i] = submit(&r, &q[i]);
+        ids[i] = sim_rig_submit(&r, &q[i]);
     }
-    for (int i = 0; i < 5; i++) assert_int_equal(step(&r), QR_OK);
+    for (int i = 0; i < 5; i++) assert_int_equal(qr_engine_step(r.engine), QR_OK);
     r.spy.fail_waits = 1;
     run_dry(&r, seen, ids, 3);
     for (int i = 0; i < 2; i++) {
@@ -372,7 +297,7 @@ QR_TEST(engine_outlives_a_step_that_fails)
         assert_int_equal(seen[i].n_tokens, 5);
     }
     equals_solo(&q[2], &seen[2]); // it waited
-    assert_int_equal(snap(&r).n_finished_error, 2);
+    assert_int_equal(sim_rig_snap(&r).n_finished_error, 2);
     for (int i = 0; i < 3; i++) sim_rig_req_fini(&q[i]);
     sim_rig_close(&r);
     qr_log_set_level(QR_LOG_INFO);
@@ -422,51 +347,20 @@ QR_TEST(engine_does_not_count_tokens_behind_a_stop)
 {
     struct rig r;
     struct rig_req q;
-    sim_rig_open(&r, &(struct rig_conf){.block_size = 16,
-                                        .n_blocks = 64,
-                                        .max_num_seqs = 2,
-                                        .budget = 64,
-                                        .max_model_len = 512,
-                                        .n_vocab = VOCAB});
+    sim_rig_open_usual(&r, 2, 64);
     sim_rig_req_init(&q, 1, 20, 100, VOCAB);
-    qr_req_id id = submit(&r, &q);
-    for (int i = 0; i < 10; i++) assert_int_equal(step(&r), QR_OK);
-    assert_int_equal(snap(&r).n_generated_tokens, 10);
+    qr_req_id id = sim_rig_submit(&r, &q);
+    for (int i = 0; i < 10; i++) assert_int_equal(qr_engine_step(r.engine), QR_OK);
+    assert_int_equal(sim_rig_snap(&r).n_generated_tokens, 10);
     qr_engine_cancel(r.engine, id, 0, 26, true); // the text stops within the token at 26, the seventh
-    assert_int_equal(step(&r), QR_OK);
-    assert_int_equal(snap(&r).n_generated_tokens, 10); // a counter does not go back
-    submit(&r, &q);
-    for (int i = 0; i < 4; i++) assert_int_equal(step(&r), QR_OK);
-    assert_int_equal(snap(&r).n_generated_tokens, 11); // 7 and 4
-    while (step(&r) == QR_OK)
+    assert_int_equal(qr_engine_step(r.engine), QR_OK);
+    assert_int_equal(sim_rig_snap(&r).n_generated_tokens, 10); // a counter does not go back
+    sim_rig_submit(&r, &q);
+    for (int i = 0; i < 4; i++) assert_int_equal(qr_engine_step(r.engine), QR_OK);
+    assert_int_equal(sim_rig_snap(&r).n_generated_tokens, 11); // 7 and 4
+    while (qr_engine_step(r.engine) == QR_OK)
         for (struct qr_event ev; qr_engine_poll(r.engine, &ev);) {
         }
-    sim_rig_req_fini(&q);
-    sim_rig_close(&r);
-}
-
-QR_TEST(engine_full_inbox_says_not_now)
-{
-    struct rig r;
-    struct rig_req q;
-    struct qr_error err;
-    sim_rig_open(&r, &(struct rig_conf){.block_size = 16,
-                                        .n_blocks = 64,
-                                        .max_num_seqs = 2,
-                                        .budget = 256,
-                                        .max_model_len = 512,
-                                        .n_vocab = VOCAB});
-    sim_rig_req_init(&q, 1, 4, 2, VOCAB);
-    for (int i = 0; i < 64; i++) submit(&r, &q);
-    assert_int_equal(snap(&r).n_waiting, 64);
-    size_t live = qr_mem_live_bytes(QR_MEM_REQ);
-    qr_req_id id = 0;
-    assert_int_equal(qr_engine_submit(r.engine, &q.req, &id, &err), QR_AGAIN);
-    assert_int_equal(qr_mem_live_bytes(QR_MEM_REQ), live);
-    assert_string_equal(err.msg, "the engine's inbox of 64 requests is full");
-    while (step(&r) == QR_OK)
-        for (struct qr_event ev; qr_engine_poll(r.engine, &ev);) id++;
-    assert_int_equal(id, 64 * 3);
     sim_rig_req_fini(&q);
     sim_rig_close(&r);
 }
@@ -477,19 +371,14 @@ QR_TEST(engine_steady_steps_allocate_nothing)
     struct rig_req q[4];
     qr_req_id ids[4];
     memset(seen, 0, sizeof seen);
-    sim_rig_open(&r, &(struct rig_conf){.block_size = 16,
-                                        .n_blocks = 64,
-                                        .max_num_seqs = 4,
-                                        .budget = 256,
-                                        .max_model_len = 512,
-                                        .n_vocab = VOCAB});
+    sim_rig_open_usual(&r, 4, 256);
     for (int i = 0; i < 4; i++) {
         sim_rig_req_init(&q[i], (uint64_t)i, 30 + i, 100, VOCAB);
-        ids[i] = submit(&r, &q[i]);
+        ids[i] = sim_rig_submit(&r, &q[i]);
     }
-    for (int i = 0; i < 3; i++) assert_int_equal(step(&r), QR_OK);
+    for (int i = 0; i < 3; i++) assert_int_equal(qr_engine_step(r.engine), QR_OK);
     uint64_t calls = qr_mem_calls();
-    for (int i = 0; i < 80; i++) assert_int_equal(step(&r), QR_OK);
+    for (int i = 0; i < 80; i++) assert_int_equal(qr_engine_step(r.engine), QR_OK);
     assert_int_equal(qr_mem_calls(), calls);
     run_dry(&r, seen, ids, 4); // and ending frees, but takes nothing
     assert_int_equal(qr_mem_calls(), calls);
@@ -501,18 +390,13 @@ QR_TEST(engine_times_of_a_request_follow_the_virtual_clock)
 {
     struct rig r;
     struct rig_req q[2];
-    sim_rig_open(&r, &(struct rig_conf){.block_size = 16,
-                                        .n_blocks = 64,
-                                        .max_num_seqs = 1,
-                                        .budget = 256,
-                                        .max_model_len = 512,
-                                        .n_vocab = VOCAB});
+    sim_rig_open_usual(&r, 1, 256);
     r.clock.ns = 1000;
     sim_rig_req_init(&q[0], 1, 16, 2, VOCAB);
     sim_rig_req_init(&q[1], 2, 16, 1, VOCAB);
-    qr_req_id a = submit(&r, &q[0]), b = submit(&r, &q[1]);
+    qr_req_id a = sim_rig_submit(&r, &q[0]), b = sim_rig_submit(&r, &q[1]);
     uint64_t a_ns = 0;
-    while (step(&r) == QR_OK)
+    while (qr_engine_step(r.engine) == QR_OK)
         for (struct qr_event ev; qr_engine_poll(r.engine, &ev);) {
             assert_int_equal(ev.arrival_ns, 1000);
             if (ev.id == a && ev.kind == QR_EVENT_TOKEN && a_ns == 0) {
@@ -525,136 +409,6 @@ QR_TEST(engine_times_of_a_request_follow_the_virtual_clock)
         }
     for (int i = 0; i < 2; i++) sim_rig_req_fini(&q[i]);
     sim_rig_close(&r);
-}
-
-struct client {
-    struct rig *r;
-    int n;
-    uint64_t seed;
-    pthread_t thread;
-};
-
-static void *client_run(void *arg)
-{
-    struct client *c = arg;
-    for (int i = 0; i < c->n; i++) {
-        struct rig_req q;
-        qr_req_id id = 0;
-        sim_rig_req_init(&q, c->seed + (uint64_t)i, 1 + (int32_t)(qr_rand_u64(c->seed, 0, (uint64_t)i) % 60),
-                         12, VOCAB);
-        while (qr_engine_submit(c->r->engine, &q.req, &id, NULL) == QR_AGAIN) sched_yield();
-        if (i % 3 == 0) qr_engine_cancel(c->r->engine, id, -1, -1, false);
-        sim_rig_req_fini(&q);
-    }
-    return NULL;
-}
-
-// The engine's own thread, three that submit and cancel, a slow reader behind an outbox of 8 events.
-QR_TEST(engine_thread_loses_no_event_when_its_reader_is_slow)
-{
-    enum { CLIENTS = 3, EACH = 60 };
-    struct rig r;
-    struct client c[CLIENTS];
-    qr_log_set_level(QR_LOG_WARN);
-    sim_rig_open(&r, &(struct rig_conf){.block_size = 16,
-                                        .n_blocks = 24,
-                                        .max_num_seqs = 6,
-                                        .budget = 64,
-                                        .max_model_len = 128,
-                                        .n_vocab = VOCAB,
-                                        .outbox = 8,
-                                        .wall = true});
-    assert_int_equal(qr_engine_start(r.engine), QR_OK);
-    for (int i = 0; i < CLIENTS; i++) {
-        c[i] = (struct client){.r = &r, .n = EACH, .seed = 1000u * (unsigned)i};
-        assert_int_equal(pthread_create(&c[i].thread, NULL, client_run, &c[i]), 0);
-    }
-    int n_finishes = 0, n_tokens = 0, n_full = 0;
-    while (n_finishes < CLIENTS * EACH) {
-        struct qr_event ev;
-        qr_engine_wait(r.engine, 1000);
-        while (qr_engine_poll(r.engine, &ev)) {
-            n_tokens += ev.kind == QR_EVENT_TOKEN;
-            if (ev.kind != QR_EVENT_FINISH) continue;
-            n_finishes++;
-            n_full += ev.finish == QR_FINISH_LENGTH;
-            assert_true(ev.finish == QR_FINISH_LENGTH || ev.finish == QR_FINISH_ABORT);
-        }
-    }
-    for (int i = 0; i < CLIENTS; i++) pthread_join(c[i].thread, NULL);
-    assert_true(n_full >= CLIENTS * EACH * 2 / 3 && n_tokens >= n_full * 12);
-    struct qr_snapshot s;
-    do qr_engine_snapshot(r.engine, &s);
-    while (s.n_running + s.n_waiting > 0);
-    assert_int_equal(s.n_requests, CLIENTS * EACH);
-    assert_int_equal(s.n_generated_tokens, n_tokens);
-    sim_rig_close(&r);
-    qr_log_set_level(QR_LOG_INFO);
-}
-
-QR_TEST(engine_free_with_live_requests_closes_their_slots)
-{
-    struct rig r;
-    struct rig_req q;
-    size_t live =
-        qr_mem_live_bytes(QR_MEM_REQ) + qr_mem_live_bytes(QR_MEM_EXEC) + qr_mem_live_bytes(QR_MEM_SCHED);
-    sim_rig_open(&r, &(struct rig_conf){.block_size = 16,
-                                        .n_blocks = 64,
-                                        .max_num_seqs = 2,
-                                        .budget = 64,
-                                        .max_model_len = 512,
-                                        .n_vocab = VOCAB});
-    sim_rig_req_init(&q, 1, 100, 300, VOCAB);
-    for (int i = 0; i < 5; i++) submit(&r, &q);
-    for (int i = 0; i < 4; i++) assert_int_equal(step(&r), QR_OK);
-    submit(&r, &q); // still in the inbox
-    sim_rig_req_fini(&q);
-    qr_engine_free(&r.engine);
-    assert_int_equal(r.spy.n_open, 0);
-    r.spy.face.ops->close(&r.spy.face);
-    assert_int_equal(qr_mem_live_bytes(QR_MEM_REQ) + qr_mem_live_bytes(QR_MEM_EXEC) +
-                         qr_mem_live_bytes(QR_MEM_SCHED),
-                     live);
-}
-
-QR_TEST(engine_new_refuses_what_the_executor_cannot_do)
-{
-    struct qr_clock_virtual clock;
-    struct qr_exec *x = NULL;
-    struct qr_engine *e = NULL;
-    struct qr_error err;
-    qr_clock_virtual_init(&clock);
-    struct qr_exec_sim_conf sc = {
-        .n_slots = 4, .n_tokens_max = 64, .block_size = 16, .n_vocab = 10, .ctx_max = 128, .n_blocks = 8};
-    assert_int_equal(qr_exec_sim_new(&sc, &x, &err), QR_OK);
-    struct qr_engine_conf c = {.max_num_seqs = 4,
-                               .max_num_batched_tokens = 64,
-                               .max_model_len = 128,
-                               .inbox_capacity = 8,
-                               .outbox_capacity = 8,
-                               .clock = &clock.face,
-                               .check_every_step = true};
-    struct qr_engine_conf bad = c;
-    bad.max_num_seqs = 5;
-    assert_int_equal(qr_engine_new(&bad, x, &e, &err), QR_EINVAL);
-    assert_string_equal(err.msg, "max_num_seqs must be 1 to 4 (the executor's slots), got 5");
-    bad = c, bad.max_num_batched_tokens = 65;
-    assert_int_equal(qr_engine_new(&bad, x, &e, &err), QR_EINVAL);
-    bad = c, bad.max_model_len = 129;
-    assert_int_equal(qr_engine_new(&bad, x, &e, &err), QR_EINVAL);
-    size_t live = qr_mem_live_bytes(QR_MEM_SCHED) + qr_mem_live_bytes(QR_MEM_MISC);
-    uint64_t before = qr_mem_calls();
-    assert_int_equal(qr_engine_new(&c, x, &e, &err), QR_OK);
-    uint64_t n_calls = qr_mem_calls() - before;
-    qr_engine_free(&e);
-    for (uint64_t at = 1; at <= n_calls; at++) { // every allocation fails once
-        qr_mem_fail_at(at, 0);
-        assert_int_equal(qr_engine_new(&c, x, &e, &err), QR_ENOMEM);
-        qr_mem_fail_at(0, 0);
-        assert_null(e);
-        assert_int_equal(qr_mem_live_bytes(QR_MEM_SCHED) + qr_mem_live_bytes(QR_MEM_MISC), live);
-    }
-    x->ops->close(x);
 }
 
 // The house's promise: at blocks of 16, under 4 % of allocated slots are empty on conversations as people
@@ -682,16 +436,16 @@ QR_TEST(engine_wastes_less_than_four_percent_on_sharegpt_lengths)
         if (n_lines++ % 41 || sscanf(strchr(line, ',') + 1, "%d,%d", &n_in, &n_out) != 2) continue;
         struct rig_req q;
         sim_rig_req_init(&q, (uint64_t)n++, n_in, n_out, VOCAB);
-        submit(&r, &q);
+        sim_rig_submit(&r, &q);
         sim_rig_req_fini(&q);
     }
     pclose(f);
     assert_int_equal(n, 64);
     struct qr_event ev;
-    while (step(&r) == QR_OK)
+    while (qr_engine_step(r.engine) == QR_OK)
         while (qr_engine_poll(r.engine, &ev)) {
         }
-    struct qr_snapshot s = snap(&r);
+    struct qr_snapshot s = sim_rig_snap(&r);
     double waste = (double)s.waste_slots / (double)s.waste_of_slots;
     printf("waste at blocks of 16 on 64 ShareGPT lengths: %.2f %%\n", 100 * waste);
     assert_true(waste > 0 && waste < 0.04);

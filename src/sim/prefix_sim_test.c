@@ -34,13 +34,6 @@ static int32_t run(struct rig *r, const struct rig_req *q)
     return n_cached;
 }
 
-static struct qr_snapshot snap(struct rig *r)
-{
-    struct qr_snapshot s;
-    qr_engine_snapshot(r->engine, &s);
-    return s;
-}
-
 QR_TEST(engine_says_how_much_of_a_prompt_was_cached)
 {
     struct rig r;
@@ -53,9 +46,9 @@ QR_TEST(engine_says_how_much_of_a_prompt_was_cached)
     assert_int_equal(run(&r, &q), 0);
     q.req.no_cache_read = true;
     assert_int_equal(run(&r, &q), 0);
-    assert_int_equal(snap(&r).n_cache_queries, 300);
-    assert_int_equal(snap(&r).n_cache_hits, 99);
-    assert_int_equal(snap(&r).n_prompt_tokens, 301);
+    assert_int_equal(sim_rig_snap(&r).n_cache_queries, 300);
+    assert_int_equal(sim_rig_snap(&r).n_cache_hits, 99);
+    assert_int_equal(sim_rig_snap(&r).n_prompt_tokens, 301);
     sim_rig_req_fini(&q);
     sim_rig_close(&r);
 }
@@ -80,7 +73,7 @@ QR_TEST(engine_reset_holds_for_all_that_comes_later)
     while (qr_engine_step(r.engine) == QR_OK)
         for (struct qr_event ev; qr_engine_poll(r.engine, &ev);) {
         }
-    assert_int_equal(snap(&r).n_blocks_cached, 0);
+    assert_int_equal(sim_rig_snap(&r).n_blocks_cached, 0);
     assert_int_equal(run(&r, &other), 0);
     assert_int_equal(run(&r, &other), 39);
     sim_rig_req_fini(&q);
@@ -106,7 +99,7 @@ QR_TEST(engine_caches_no_token_behind_a_stop)
     memcpy(next.prompt, q.prompt, 20 * sizeof *q.prompt);
     memcpy(next.prompt + 20, said.tokens, 40 * sizeof *said.tokens);
     assert_int_equal(run(&r, &next), 27);
-    assert_int_equal(snap(&r).n_cache_generated, 7);
+    assert_int_equal(sim_rig_snap(&r).n_cache_generated, 7);
     sim_rig_text_fini(&said);
     sim_rig_req_fini(&q);
     sim_rig_req_fini(&next);

@@ -57,6 +57,9 @@ struct rig {
 };
 
 void sim_rig_open(struct rig *r, const struct rig_conf *conf);
+// 64 blocks of 16, a vocabulary of 1,000, and sequences of up to 512.
+void sim_rig_open_usual(struct rig *r, int32_t max_num_seqs, int32_t budget);
+struct qr_snapshot sim_rig_snap(struct rig *r);
 void sim_rig_close(struct rig *r); // asserts that nothing is left: blocks, slots, requests
 
 // A request whose arrays live in the record. Prompt ids are a pure function of the seed.
@@ -68,6 +71,7 @@ struct rig_req {
 void sim_rig_req_init(struct rig_req *q, uint64_t seed, int32_t n_prompt, int32_t max_tokens,
                       int32_t n_vocab);
 void sim_rig_req_fini(struct rig_req *q);
+qr_req_id sim_rig_submit(struct rig *r, const struct rig_req *q); // asserts that the engine takes it
 
 struct rig_text { // what one choice of a request says
     int32_t *tokens;

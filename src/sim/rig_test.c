@@ -246,3 +246,28 @@ void sim_rig_text_fini(struct rig_text *t)
     qr_free(t->tokens);
     qr_free(t->scores);
 }
+
+void sim_rig_open_usual(struct rig *r, int32_t max_num_seqs, int32_t budget)
+{
+    sim_rig_open(r, &(struct rig_conf){.block_size = 16,
+                                       .n_blocks = 64,
+                                       .max_num_seqs = max_num_seqs,
+                                       .budget = budget,
+                                       .max_model_len = 512,
+                                       .n_vocab = 1000});
+}
+
+struct qr_snapshot sim_rig_snap(struct rig *r)
+{
+    struct qr_snapshot s;
+    qr_engine_snapshot(r->engine, &s);
+    return s;
+}
+
+qr_req_id sim_rig_submit(struct rig *r, const struct rig_req *q)
+{
+    qr_req_id id = 0;
+    assert_int_equal(qr_engine_submit(r->engine, &q->req, &id, NULL), QR_OK);
+    assert_true(id != 0);
+    return id;
+}
