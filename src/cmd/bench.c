@@ -12,7 +12,7 @@ static void help(FILE *out)
     const struct bench_entry *all = qr_bench_list(&n);
     fprintf(out, "usage: quire bench WHAT [MODEL] [options]\n\n"
                  "Measures this machine, a model on it, or a running server. A machine that does something else beside lies:\n"
-                 "measure on a quiet one, and compare two things by turns (quire bench compare), never one after the other.\n\n");
+                 "measure on a quiet one, and compare two servers by turns (--vs), never one after the other.\n\n");
     for (size_t i = 0; i < n; i++) fprintf(out, "  %-11s %-16s %s\n", all[i].name, all[i].args, all[i].summary);
     fprintf(out, "\nquire bench WHAT --help explains one of them.\n");
     qr_conf_help(QR_VERB_B, out);
