@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// The hash of n bytes under a key of 16 bytes, as two numbers.
 void qr_sip128(const uint64_t key[2], const void *p, size_t n, uint64_t out[2]);
 
 #endif

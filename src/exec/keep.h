@@ -32,6 +32,7 @@ struct keep {
     uint32_t n_found; // records that were good when the file was opened
 };
 
+// Takes the memory of the records; touches no file. QR_ENOMEM.
 enum qr_status keep_init(struct keep *k, uint32_t n_slots, size_t block_bytes, size_t tag_bytes,
                          const uint64_t identity[2]) QR_MUST_CHECK;
 void keep_fini(struct keep *k);

@@ -31,6 +31,7 @@ struct tiers_conf {
     size_t prefix_tag_bytes;
     uint64_t prefix_identity[2]; // what its blocks are good for
 };
+// Takes the memory and opens the files. QR_ENOMEM, or as tier_file_new, with *err; tiers_fini takes what is half made, too.
 enum qr_status tiers_init(struct tiers *t, struct kvmem *pool, const struct tiers_conf *conf,
                           struct qr_error *err) QR_MUST_CHECK;
 void tiers_fini(struct tiers *t);

@@ -19,6 +19,7 @@
 
 struct qr_buddy;
 
+// All n_blocks are free. QR_ENOMEM.
 enum qr_status qr_buddy_new(uint32_t n_blocks, struct qr_buddy **out) QR_MUST_CHECK;
 void qr_buddy_free(struct qr_buddy **b);
 

@@ -25,8 +25,10 @@ struct qr_kv_spilled { // where a block goes; QR_SLOT_NONE: not there, or it is 
     qr_slot_id ram, file;
 };
 
+// QR_ENOMEM. A tier of no slots is one that is not there.
 enum qr_status qr_kv_spill_new(const struct qr_kv_spill_conf *conf, struct qr_kv_spill **out) QR_MUST_CHECK;
 void qr_kv_spill_free(struct qr_kv_spill **sp);
+// The indices of the two tiers; they live as long as this.
 struct qr_kv_store *qr_kv_spill_ram(const struct qr_kv_spill *sp);
 struct qr_kv_store *qr_kv_spill_file(const struct qr_kv_spill *sp);
 

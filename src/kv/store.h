@@ -35,6 +35,7 @@ static inline size_t qr_kv_tag_bytes(int32_t block_size)
 
 struct qr_kv_store;
 
+// QR_ENOMEM. An index of no slots is fine: nothing is found and nothing put.
 enum qr_status qr_kv_store_new(uint32_t n_slots, int32_t block_size, struct qr_kv_store **out) QR_MUST_CHECK;
 void qr_kv_store_free(struct qr_kv_store **st);
 uint32_t qr_kv_store_n_slots(const struct qr_kv_store *st);
@@ -57,6 +58,7 @@ void qr_kv_store_drop(struct qr_kv_store *st, qr_slot_id slot);
 // A pinned slot is not used for another block. The last unpin makes a ready one the latest to be used again.
 void qr_kv_store_pin(struct qr_kv_store *st, qr_slot_id slot);
 void qr_kv_store_unpin(struct qr_kv_store *st, qr_slot_id slot);
+// What the slot holds, or is to hold; valid until the slot is used for another block.
 const struct qr_kv_tag *qr_kv_store_tag(const struct qr_kv_store *st, qr_slot_id slot);
 // At the start: a slot that holds what its tag says. False: the slot, or what it holds, is there already.
 bool qr_kv_store_import(struct qr_kv_store *st, qr_slot_id slot, const struct qr_kv_tag *tag);

@@ -19,6 +19,7 @@ struct qr_lines {
     long n; // its number, from 1
 };
 
+// Opens a text file, also .gz (by gzip as a child). QR_ENOTFOUND, QR_EIO, QR_ENOMEM with *err.
 enum qr_status qr_lines_open(const char *path, struct qr_lines *out, struct qr_error *err) QR_MUST_CHECK;
 // QR_OK: the next line is in l->line; QR_AGAIN: there is none; QR_EIO, QR_EFORMAT (a NUL byte) with *err.
 enum qr_status qr_lines_next(struct qr_lines *l, struct qr_error *err) QR_MUST_CHECK;

@@ -79,6 +79,7 @@ struct qr_plan {
 enum qr_status qr_plan_make(const struct qr_plan_conf *conf, struct qr_plan *out, struct qr_error *err) QR_MUST_CHECK;
 void qr_plan_free(struct qr_plan *p);
 
+// "memory", "compute", "bandwidth" or "latency target".
 const char *qr_plan_bind_name(enum qr_plan_bind b);
 // The reason in a sentence or two. Returns out.
 const char *qr_plan_why(const struct qr_plan_conf *c, const struct qr_plan *p, char *out, size_t cap);

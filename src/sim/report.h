@@ -33,6 +33,7 @@ struct qr_sim_summary {
 };
 enum qr_status qr_sim_summarize(const struct qr_sim_result *r, int32_t n_choices, struct qr_sim_summary *out) QR_MUST_CHECK;
 
+// The figures as text for people.
 void qr_sim_print(const struct qr_sim_summary *s, FILE *f);
 // "requests": ..., "duration_s": ...: members of the object that w is in, times as objects {mean, p50, p90, p99, max}.
 void qr_sim_json(const struct qr_sim_summary *s, struct qr_json_writer *w);

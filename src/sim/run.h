@@ -53,6 +53,7 @@ struct qr_sim_record { // a request, in order of submission; times on the virtua
 
 // Times between tokens as a histogram: bucket i holds times up to QR_SIM_ITL_NS(i), each 1 % above the one before.
 #define QR_SIM_ITL_BUCKETS 2600
+// The upper bound of a bucket; the bucket of a time.
 double qr_sim_itl_ns(int i);
 int qr_sim_itl_bucket(uint64_t ns);
 
