@@ -285,8 +285,8 @@ V16 void weigh(const struct vecs *v, const struct chunk *c, int i_vec, int n_g, 
     }
 }
 
-// Groups of dimensions descending, an order that no bit depends on: what the processor fetches of its own accord after
-// the unit's last lines is then K again, or V's next group, more often than memory that nobody asked for.
+// Groups of dimensions descending, an order that no bit depends on: int8's long contexts take an eighth less time so
+// (docs/PERFORMANCE.md, measured on a Zen 4; why is not known).
 V16 void weigh_all(const struct vecs *v, const struct chunk *c, int i_vec, int n_g, int t0, int n_tok)
 {
     int b = v->d / 16;
