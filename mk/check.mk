@@ -13,7 +13,7 @@ check: $(BUILD)/quire $(BUILD)/quire-test $(BUILD)/tiny/.stamp $(VENV)/.tests ##
 TESTED_FROM = $(shell find src tests tools mk Makefile VERSION -type f ! -path '*/__pycache__/*')
 $(BUILD)/.tested: $(TESTED_FROM) $(if $(FORCE),force) | $(MODEL_FILE)
 	@$(MAKE) --no-print-directory hdr
-	@QUIRE_MODEL="$(MODEL_FILE)" $(MAKE) --no-print-directory check
+	@QUIRE_TEST_MODEL="$(MODEL_FILE)" $(MAKE) --no-print-directory check
 	@$(MAKE) --no-print-directory kern
 	@$(MAKE) --no-print-directory e2e-real
 	@LC_ALL=C date > $@
@@ -25,7 +25,7 @@ e2e: $(BUILD)/quire $(BUILD)/tiny/.stamp $(VENV)/.tests ## end-to-end tests on t
 	@$(PYTEST) tests/e2e -m "not real"
 
 e2e-real: $(BUILD)/quire $(MODEL_FILE) $(BUILD)/tiny/.stamp $(VENV)/.tests ## end-to-end tests on the default model
-	@QUIRE_MODEL="$(MODEL_FILE)" $(PYTEST) tests/e2e -m real
+	@QUIRE_TEST_MODEL="$(MODEL_FILE)" $(PYTEST) tests/e2e -m real
 
 asan: $(BUILD)/tiny/.stamp ## unit tests under AddressSanitizer and UBSan
 	@$(MAKE) --no-print-directory unit BUILD=$(BUILD)/asan RUST_BUILD=$(BUILD)/rust DEPS_CACHE=$(BUILD)/deps \

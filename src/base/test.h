@@ -34,7 +34,7 @@ void qr_test_add(const char *name, void (*fn)(void **state));
 const char *qr_test_shared(void);
 // A file that `make` prepared under the build folder (QUIRE_BUILD, default build); static storage.
 const char *qr_test_build_path(const char *name);
-// The default model's GGUF (QUIRE_MODEL), or NULL where it is absent.
+// The default model's GGUF (QUIRE_TEST_MODEL), or NULL where it is absent.
 const char *qr_test_model(void);
 
 #endif

@@ -13,7 +13,7 @@
 #define TOLERANCE 1e-4f // of the largest |logit|; measured: 5e-6
 #define N_TEXT 2000     // tokens of wikitext
 
-static const char need_model[] = "no default model: set QUIRE_MODEL";
+static const char need_model[] = "no default model: set QUIRE_TEST_MODEL";
 
 // The reference's own answer is fed back, so a step after a parting is judged by the same text as the
 // reference's.

@@ -1,6 +1,6 @@
 """Servers for the end-to-end tests: build/quire on a tiny random-weight model, or (marker `real`) on the default model.
 
-QUIRE names the program, QUIRE_BUILD the build folder (tiny/tiny.gguf is there), QUIRE_MODEL the default model's file."""
+QUIRE names the program, QUIRE_BUILD the build folder (tiny/tiny.gguf is there), QUIRE_TEST_MODEL the default model's file."""
 import http.client
 import json
 import os
@@ -206,7 +206,7 @@ def start():
 
 
 def real_model():
-    path = os.environ.get("QUIRE_MODEL", os.path.expanduser("~/.cache/quire/models/smollm2-135m-instruct.gguf"))
+    path = os.environ.get("QUIRE_TEST_MODEL", os.path.expanduser("~/.cache/quire/models/smollm2-135m-instruct.gguf"))
     if not os.path.exists(path):
         pytest.skip("the default model is not here: " + path)
     return path

@@ -35,7 +35,7 @@ const char *qr_test_build_path(const char *name)
 
 const char *qr_test_model(void)
 {
-    const char *path = getenv("QUIRE_MODEL");
+    const char *path = getenv("QUIRE_TEST_MODEL");
     return path && access(path, R_OK) == 0 ? path : NULL;
 }
 

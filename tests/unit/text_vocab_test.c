@@ -296,7 +296,7 @@ static int check_golden(const struct qr_tokenizer *t)
 
 QR_TEST(tokenizer_smollm_equals_hugging_face)
 {
-    if (!qr_test_model()) QR_SKIP("the default model is absent (QUIRE_MODEL)");
+    if (!qr_test_model()) QR_SKIP("the default model is absent (QUIRE_TEST_MODEL)");
     struct loaded l;
     load(&l, qr_test_model());
     assert_true(check_golden(l.t) >= 40);
