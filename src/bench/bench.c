@@ -37,6 +37,24 @@ enum qr_status bench_save(const struct bench_args *a, const struct qr_buf *json,
     return ok ? QR_OK : qr_fail_param(err, QR_EIO, "json", "--json: cannot write %.150s", path);
 }
 
+void bench_put_real(struct qr_json_writer *w, const char *key, double v)
+{
+    qr_jw_key(w, key);
+    qr_jw_double(w, v);
+}
+
+void bench_put_int(struct qr_json_writer *w, const char *key, int64_t v)
+{
+    qr_jw_key(w, key);
+    qr_jw_int(w, v);
+}
+
+void bench_put_str(struct qr_json_writer *w, const char *key, const char *v)
+{
+    qr_jw_key(w, key);
+    qr_jw_str(w, v);
+}
+
 void bench_put_origin(struct qr_json_writer *w)
 {
     char date[32];

@@ -18,6 +18,10 @@
 
 // Common members of every JSON result: version, date (UTC), processor.
 void bench_put_origin(struct qr_json_writer *w);
+// A member of the object that w is in.
+void bench_put_real(struct qr_json_writer *w, const char *key, double v);
+void bench_put_int(struct qr_json_writer *w, const char *key, int64_t v);
+void bench_put_str(struct qr_json_writer *w, const char *key, const char *v);
 // --json -: the JSON is all that is printed.
 static inline bool bench_json_only(const struct bench_args *a)
 {

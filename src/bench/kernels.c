@@ -34,24 +34,6 @@ struct measuring {
     struct kernels_shapes shapes;
 };
 
-static void put(struct qr_json_writer *w, const char *key, double v)
-{
-    qr_jw_key(w, key);
-    qr_jw_double(w, v);
-}
-
-static void put_int(struct qr_json_writer *w, const char *key, int64_t v)
-{
-    qr_jw_key(w, key);
-    qr_jw_int(w, v);
-}
-
-static void put_str(struct qr_json_writer *w, const char *key, const char *v)
-{
-    qr_jw_key(w, key);
-    qr_jw_str(w, v);
-}
-
 /* ==== The machine. ==== */
 
 static void tell_machine(const struct measuring *m)
@@ -70,9 +52,9 @@ static void tell_machine(const struct measuring *m)
     qr_jw_arr(m->w);
     for (int i = 0; i < k->n_peaks; i++) {
         qr_jw_obj(m->w);
-        put_str(m->w, "kind", k->peaks[i].name);
-        put_str(m->w, "isa", k->peaks[i].isa);
-        put(m->w, "gops", k->peak_gops[i]);
+        bench_put_str(m->w, "kind", k->peaks[i].name);
+        bench_put_str(m->w, "isa", k->peaks[i].isa);
+        bench_put_real(m->w, "gops", k->peak_gops[i]);
         qr_jw_obj_end(m->w);
     }
     qr_jw_arr_end(m->w);
@@ -80,12 +62,12 @@ static void tell_machine(const struct measuring *m)
     qr_jw_arr(m->w);
     for (int i = 0; i < MACHINE_READS; i++) {
         qr_jw_obj(m->w);
-        put_int(m->w, "bytes", (int64_t)k->read_bytes[i]);
-        put(m->w, "gbs", k->read_gbs[i]);
+        bench_put_int(m->w, "bytes", (int64_t)k->read_bytes[i]);
+        bench_put_real(m->w, "gbs", k->read_gbs[i]);
         qr_jw_obj_end(m->w);
     }
     qr_jw_arr_end(m->w);
-    put(m->w, "read_all_gbs", k->read_all_gbs);
+    bench_put_real(m->w, "read_all_gbs", k->read_all_gbs);
 }
 
 /* ==== Products. ==== */
@@ -104,19 +86,19 @@ static double memory_share(const struct measuring *m, double gbs)
 static void put_product(const struct measuring *m, const struct kernels_product *p, const char *tensor)
 {
     qr_jw_obj(m->w);
-    put_str(m->w, "class", class_names[p->impl->cls]);
-    put_str(m->w, "format", qr_wfmt(p->impl->fmt)->name);
-    if (tensor[0]) put_str(m->w, "tensor", tensor);
-    put_int(m->w, "outputs", p->n);
-    put_int(m->w, "inputs", p->k);
-    put_int(m->w, "rows", p->rows);
-    put_str(m->w, "kernel", p->impl->name);
-    put_str(m->w, "isa", isa_of(p->impl->isa));
-    put(m->w, "ns", p->ns);
-    put(m->w, "gops", kernels_product_ops(p) / p->ns);
-    put(m->w, "peak_share", kernels_product_share(p, &m->machine));
-    put(m->w, "gbs", kernels_product_gbs(p));
-    put(m->w, "memory_share", memory_share(m, kernels_product_gbs(p)));
+    bench_put_str(m->w, "class", class_names[p->impl->cls]);
+    bench_put_str(m->w, "format", qr_wfmt(p->impl->fmt)->name);
+    if (tensor[0]) bench_put_str(m->w, "tensor", tensor);
+    bench_put_int(m->w, "outputs", p->n);
+    bench_put_int(m->w, "inputs", p->k);
+    bench_put_int(m->w, "rows", p->rows);
+    bench_put_str(m->w, "kernel", p->impl->name);
+    bench_put_str(m->w, "isa", isa_of(p->impl->isa));
+    bench_put_real(m->w, "ns", p->ns);
+    bench_put_real(m->w, "gops", kernels_product_ops(p) / p->ns);
+    bench_put_real(m->w, "peak_share", kernels_product_share(p, &m->machine));
+    bench_put_real(m->w, "gbs", kernels_product_gbs(p));
+    bench_put_real(m->w, "memory_share", memory_share(m, kernels_product_gbs(p)));
     qr_jw_obj_end(m->w);
 }
 
@@ -191,18 +173,18 @@ static void tell_attention(const struct measuring *m, const struct kernels_atten
     double gbs = kernels_attention_bytes(r) / r->ns, gops = kernels_attention_ops(r) / r->ns;
     double peak = kind ? bench_machine_peak(&m->machine, kind) : 0, share = peak > 0 ? gops / peak : 0;
     qr_jw_obj(m->w);
-    put_str(m->w, "kernel", r->prefill ? "prefill" : "decode");
-    put_str(m->w, "type", qr_kvtype_name(r->type));
-    put_str(m->w, "isa", r->isa);
-    put_int(m->w, "rows", r->rows);
-    put_int(m->w, "context", r->context);
-    put_int(m->w, "query_heads", r->n_group);
-    put_int(m->w, "head_size", r->d);
-    put(m->w, "ns", r->ns);
-    put(m->w, "gops", gops);
-    put(m->w, "peak_share", share);
-    put(m->w, "gbs", gbs);
-    put(m->w, "memory_share", memory_share(m, gbs));
+    bench_put_str(m->w, "kernel", r->prefill ? "prefill" : "decode");
+    bench_put_str(m->w, "type", qr_kvtype_name(r->type));
+    bench_put_str(m->w, "isa", r->isa);
+    bench_put_int(m->w, "rows", r->rows);
+    bench_put_int(m->w, "context", r->context);
+    bench_put_int(m->w, "query_heads", r->n_group);
+    bench_put_int(m->w, "head_size", r->d);
+    bench_put_real(m->w, "ns", r->ns);
+    bench_put_real(m->w, "gops", gops);
+    bench_put_real(m->w, "peak_share", share);
+    bench_put_real(m->w, "gbs", gbs);
+    bench_put_real(m->w, "memory_share", memory_share(m, gbs));
     qr_jw_obj_end(m->w);
     if (!m->out) return;
     if (r->prefill)
@@ -240,11 +222,11 @@ static void time_plain(const struct measuring *m)
     qr_jw_arr(m->w);
     for (int i = 0; i < n; i++) {
         qr_jw_obj(m->w);
-        put_str(m->w, "kernel", v[i].name);
-        put_str(m->w, "isa", v[i].isa);
-        put_int(m->w, "values", v[i].n);
-        put(m->w, "ns", v[i].ns);
-        put(m->w, "gbs", v[i].bytes / v[i].ns);
+        bench_put_str(m->w, "kernel", v[i].name);
+        bench_put_str(m->w, "isa", v[i].isa);
+        bench_put_int(m->w, "values", v[i].n);
+        bench_put_real(m->w, "ns", v[i].ns);
+        bench_put_real(m->w, "gbs", v[i].bytes / v[i].ns);
         qr_jw_obj_end(m->w);
         if (m->out) fprintf(m->out, "%-10s %-10s %8.0f ns %6.1f GB/s\n", v[i].name, v[i].isa, v[i].ns, v[i].bytes / v[i].ns);
     }

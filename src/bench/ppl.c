@@ -120,18 +120,6 @@ static enum qr_status score(struct ppl *p, struct qr_error *err)
     return QR_OK;
 }
 
-static void put_double(struct qr_json_writer *w, const char *key, double v)
-{
-    qr_jw_key(w, key);
-    qr_jw_double(w, v);
-}
-
-static void put_str(struct qr_json_writer *w, const char *key, const char *v)
-{
-    qr_jw_key(w, key);
-    qr_jw_str(w, v);
-}
-
 static enum qr_status report(const struct ppl *p, const struct bench_args *a, struct qr_error *err)
 {
     const struct qr_lib_info *info = qr_lib_info(p->lib);
@@ -150,19 +138,19 @@ static enum qr_status report(const struct ppl *p, const struct bench_args *a, st
     qr_jw_init(&w, &b);
     qr_jw_obj(&w);
     bench_put_origin(&w);
-    put_str(&w, "model", info->served_name);
-    put_double(&w, "perplexity", ppl);
-    put_double(&w, "perplexity_error", error);
-    put_double(&w, "mean_nll", nll);
-    put_double(&w, "tokens_scored", n);
-    put_double(&w, "tokens", (double)p->n_ids);
-    put_double(&w, "ctx", p->ctx);
-    put_double(&w, "stride", p->stride);
-    put_double(&w, "seconds", p->seconds);
-    put_str(&w, "kv_cache_dtype", type);
-    put_double(&w, "kv_bytes_per_token", (double)info->model.kv_token_bytes);
-    put_str(&w, "activations", a->conf->activations);
-    put_str(&w, "numerics", a->conf->numerics);
+    bench_put_str(&w, "model", info->served_name);
+    bench_put_real(&w, "perplexity", ppl);
+    bench_put_real(&w, "perplexity_error", error);
+    bench_put_real(&w, "mean_nll", nll);
+    bench_put_real(&w, "tokens_scored", n);
+    bench_put_real(&w, "tokens", (double)p->n_ids);
+    bench_put_real(&w, "ctx", p->ctx);
+    bench_put_real(&w, "stride", p->stride);
+    bench_put_real(&w, "seconds", p->seconds);
+    bench_put_str(&w, "kv_cache_dtype", type);
+    bench_put_real(&w, "kv_bytes_per_token", (double)info->model.kv_token_bytes);
+    bench_put_str(&w, "activations", a->conf->activations);
+    bench_put_str(&w, "numerics", a->conf->numerics);
     qr_jw_obj_end(&w);
     enum qr_status st = bench_save(a, &b, err);
     qr_buf_fini(&b);

@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "bench/bench_internal.h"
 
 static const struct {
     const char *key, *name, *title;
@@ -203,24 +204,6 @@ void bench_result_print(const struct bench_result *r, const struct qr_conf *c, c
 
 /* ==== As JSON. ==== */
 
-static void num(struct qr_json_writer *w, const char *key, double v)
-{
-    qr_jw_key(w, key);
-    qr_jw_double(w, v);
-}
-
-static void whole(struct qr_json_writer *w, const char *key, int64_t v)
-{
-    qr_jw_key(w, key);
-    qr_jw_int(w, v);
-}
-
-static void text(struct qr_json_writer *w, const char *key, const char *v)
-{
-    qr_jw_key(w, key);
-    qr_jw_str(w, v);
-}
-
 static void write_times(struct qr_json_writer *w, const struct bench_result *r)
 {
     for (int k = 0; k < BENCH_TIMES; k++) {
@@ -230,7 +213,7 @@ static void write_times(struct qr_json_writer *w, const struct bench_result *r)
         for (int i = 0; i < 5; i++) {
             char key[32];
             snprintf(key, sizeof key, "%s_%s_ms", names[i], times[k].key);
-            num(w, key, v[i]);
+            bench_put_real(w, key, v[i]);
         }
     }
 }
@@ -262,37 +245,37 @@ void bench_result_json(const struct bench_result *r, const struct qr_conf *c, co
                        const struct bench_target *t, const struct bench_run *run, struct qr_json_writer *w)
 {
     qr_jw_obj(w);
-    text(w, "backend", "openai");
-    text(w, "base_url", t->url);
-    text(w, "model_id", t->model);
-    text(w, "dataset", c->workload[0] ? c->workload : c->dataset);
-    whole(w, "num_prompts", (int64_t)l->n);
-    whole(w, "num_warmups", c->num_warmups);
+    bench_put_str(w, "backend", "openai");
+    bench_put_str(w, "base_url", t->url);
+    bench_put_str(w, "model_id", t->model);
+    bench_put_str(w, "dataset", c->workload[0] ? c->workload : c->dataset);
+    bench_put_int(w, "num_prompts", (int64_t)l->n);
+    bench_put_int(w, "num_warmups", c->num_warmups);
     qr_jw_key(w, "request_rate");
     if (isinf(l->rate) || l->rate == 0)
         qr_jw_str(w, l->rate == 0 ? "trace" : "inf");
     else
         qr_jw_double(w, l->rate);
-    num(w, "burstiness", c->burstiness);
+    bench_put_real(w, "burstiness", c->burstiness);
     qr_jw_key(w, "max_concurrency");
     if (c->max_concurrency > 0)
         qr_jw_int(w, c->max_concurrency);
     else
         qr_jw_null(w);
-    num(w, "duration", r->duration_s);
-    whole(w, "completed", r->n_ok);
-    whole(w, "failed", r->n_failed);
-    whole(w, "total_input_tokens", r->n_in);
-    whole(w, "total_output_tokens", r->n_out);
-    whole(w, "total_cached_tokens", r->n_cached);
-    whole(w, "total_chunks", r->n_chunks);
-    num(w, "request_throughput", r->request_s);
-    num(w, "request_goodput", r->good_s);
-    num(w, "output_throughput", r->out_s);
-    num(w, "total_token_throughput", r->total_s);
-    num(w, "max_output_tokens_per_s", r->out_peak_s);
-    whole(w, "max_concurrent_requests", r->n_active_peak);
-    num(w, "client_cpu_share", r->cpu_share);
+    bench_put_real(w, "duration", r->duration_s);
+    bench_put_int(w, "completed", r->n_ok);
+    bench_put_int(w, "failed", r->n_failed);
+    bench_put_int(w, "total_input_tokens", r->n_in);
+    bench_put_int(w, "total_output_tokens", r->n_out);
+    bench_put_int(w, "total_cached_tokens", r->n_cached);
+    bench_put_int(w, "total_chunks", r->n_chunks);
+    bench_put_real(w, "request_throughput", r->request_s);
+    bench_put_real(w, "request_goodput", r->good_s);
+    bench_put_real(w, "output_throughput", r->out_s);
+    bench_put_real(w, "total_token_throughput", r->total_s);
+    bench_put_real(w, "max_output_tokens_per_s", r->out_peak_s);
+    bench_put_int(w, "max_concurrent_requests", r->n_active_peak);
+    bench_put_real(w, "client_cpu_share", r->cpu_share);
     write_times(w, r);
     if (run) write_details(w, run);
     qr_jw_obj_end(w);

@@ -215,12 +215,6 @@ static enum qr_status time_costs(struct measuring *m, struct qr_error *err)
     return QR_OK;
 }
 
-static void put(struct qr_json_writer *w, const char *key, double v)
-{
-    qr_jw_key(w, key);
-    qr_jw_double(w, v);
-}
-
 // The table's members beside those of the file's own.
 static void put_costs(const struct qr_costs *c, struct qr_json_writer *w)
 {
@@ -248,8 +242,8 @@ static enum qr_status save_costs(const struct measuring *m, struct qr_error *err
     qr_jw_key(&w, "threads");
     qr_jw_int(&w, qr_lib_info(m->lib)->n_threads);
     put_costs(&m->costs, &w);
-    put(&w, "error_median", m->error_median);
-    put(&w, "error_max", m->error_max);
+    bench_put_real(&w, "error_median", m->error_median);
+    bench_put_real(&w, "error_max", m->error_max);
     qr_jw_obj_end(&w);
     FILE *f = b.failed ? NULL : fopen(path, "w");
     bool ok = f && fwrite(b.data, 1, b.len, f) == b.len && fputc('\n', f) != EOF;
@@ -301,18 +295,18 @@ static enum qr_status save(const struct measuring *m, struct qr_error *err)
     bench_put_origin(&w);
     qr_jw_key(&w, "model");
     qr_jw_str(&w, qr_lib_info(m->lib)->served_name);
-    put(&w, "context", m->context);
-    put(&w, "barrier_ns", m->barrier_ns);
+    bench_put_real(&w, "context", m->context);
+    bench_put_real(&w, "barrier_ns", m->barrier_ns);
     qr_jw_key(&w, "steps");
     qr_jw_arr(&w);
     for (int i = 0; i < 2; i++) {
         const struct column *c = &m->columns[i];
         qr_jw_obj(&w);
-        put(&w, "users", c->n_users);
-        for (int p = 0; p < QR_PHASE_COUNT; p++) put(&w, phase_names[p], c->phase[p]);
-        put(&w, "between phases", c->between);
-        put(&w, "step", c->total);
-        put(&w, "plan, publish", c->outside);
+        bench_put_real(&w, "users", c->n_users);
+        for (int p = 0; p < QR_PHASE_COUNT; p++) bench_put_real(&w, phase_names[p], c->phase[p]);
+        bench_put_real(&w, "between phases", c->between);
+        bench_put_real(&w, "step", c->total);
+        bench_put_real(&w, "plan, publish", c->outside);
         qr_jw_obj_end(&w);
     }
     qr_jw_arr_end(&w);
