@@ -49,7 +49,7 @@ struct kernels_product {
     int n, k, rows;
     double ns;
 };
-// What the kernel is measured against ("int8", "bf16", "f32"); NULL where no peak is measured: portable C, tiles.
+// What the kernel is measured against ("int8", "bf16", "f32"); NULL for portable C.
 const char *kernels_peak_kind(enum qr_class cls, enum qr_wfmt fmt, int isa);
 // Operations of a product that count as its work: 2 * rows * n * k.
 double kernels_product_ops(const struct kernels_product *p);

@@ -38,7 +38,8 @@ QR_TEST(kernels_are_measured_against_what_they_compute_with)
     assert_string_equal(kernels_peak_kind(QR_CLASS_P, QR_W_U4K, QR_ISA_avx512), "f32");
     assert_string_equal(kernels_peak_kind(QR_CLASS_F, QR_W_U4K, QR_ISA_avx512), "f32");
     assert_null(kernels_peak_kind(QR_CLASS_D, QR_W_U4K, -1));
-    assert_null(kernels_peak_kind(QR_CLASS_P, QR_W_U4K, QR_ISA_amx));
+    assert_string_equal(kernels_peak_kind(QR_CLASS_P, QR_W_U4K, QR_ISA_amx), "bf16");
+    assert_string_equal(kernels_peak_kind(QR_CLASS_D15, QR_W_U4K, QR_ISA_amx), "int8");
 #endif
     struct kernels_attention a = {.type = QR_KV_BF16, .isa = "avx512bf16"};
     assert_string_equal(kernels_attention_kind(&a), "bf16");

@@ -8,8 +8,8 @@
 const char *kernels_peak_kind(enum qr_class cls, enum qr_wfmt fmt, int isa)
 {
     const char *set = qr_isa_name((enum qr_isa)isa);
-    if (isa < 0 || !strcmp(set, "amx")) return NULL;
-    if (cls == QR_CLASS_P) return strstr(set, "bf16") ? "bf16" : "f32";
+    if (isa < 0) return NULL;
+    if (cls == QR_CLASS_P) return strstr(set, "bf16") || !strcmp(set, "amx") ? "bf16" : "f32";
     return cls != QR_CLASS_F && qr_wfmt(fmt)->sub > 0 ? "int8" : "f32";
 }
 
