@@ -52,7 +52,7 @@ struct qr_kv_view {
 struct qr_attn {
     struct qr_kv_view kv;
     int n_group;      // query heads on this kv head: 1 to 16
-    float scale;      // of the scores, usually 1 / sqrt(d)
+    float scale;      // of the scores, above 0, usually 1 / sqrt(d)
     float softcap;    // 0: none; else scores become softcap * tanh(score / softcap)
     int window;       // 0: none; else a row at position p sees p - window + 1 .. p, and blocks before are not read
     int pos0, n_rows; // row i is at position pos0 + i and sees positions 0 .. pos0 + i
@@ -67,7 +67,7 @@ struct qr_attn {
     void *scratch; // QR_ATTN_SCRATCH(n_group, d) bytes of the task's own, 64-byte aligned
 };
 #define QR_ATTN_ROWS_MAX 16 // rows a call of the prefill kernel
-#define QR_ATTN_SCRATCH(n_group, d) ((size_t)(n_group)*QR_ATTN_ROWS_MAX * ((size_t)(d)*12 + 1024) + 16384)
+#define QR_ATTN_SCRATCH(n_group, d) ((size_t)(n_group)*QR_ATTN_ROWS_MAX * ((size_t)(d)*12 + 1024) + (size_t)(d)*512 + 24576)
 
 typedef void qr_attn_fn(const struct qr_attn *a);
 // Writes K and V of one token (d floats each, K already rotated) at position pos.

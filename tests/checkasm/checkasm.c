@@ -316,6 +316,7 @@ int main(int argc, char **argv)
     uint32_t below = (1u << QR_ISA_amx) - 1; // what surrounds the tiles of a kernel is not emulated
     if ((below & qr_isa_detected()) == below && (!opt.only_isa || !strcmp(opt.only_isa, "amx-emu"))) {
         ran = true;
+        ca_slots_emulated("amx-emu");
         ca_gemms_emulated(below, "amx-emu");
     }
 #endif

@@ -58,6 +58,7 @@ void ca_slots(uint32_t mask, const char *isa); // every slot of kernels.def that
 bool ca_versus(const char *what);
 void ca_gemms(uint32_t mask, const char *isa); // every entry of qr_gemm_list() of `isa`
 // Kernels on tiles over emulated tiles; mask has the sets below.
+void ca_slots_emulated(const char *isa);
 void ca_gemms_emulated(uint32_t mask, const char *isa);
 
 #endif

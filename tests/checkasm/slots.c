@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "checkasm.h"
+#include "emulated.h"
 #include "kern/kern.h"
 
 typedef void norm_fn(const float *, const float *, float, int, float *);
@@ -294,3 +295,32 @@ void ca_slots(uint32_t mask, const char *isa)
 #include "kern/kernels.def"
 #undef QR_KERNEL
 }
+
+#if defined(__x86_64__)
+// The kernel of a slot over emulated tiles, or NULL.
+static ca_any_fn *emulated(const char *slot)
+{
+#define QR_IMPL(isa, name)
+#define QR_AMX_IMPL(name)                                                                                    \
+    if (!strcmp(slot, #name)) return (ca_any_fn *)kern_##name##_amx_emu;
+#include "kern/x86/x86.def"
+#undef QR_IMPL
+    return NULL;
+}
+
+void ca_slots_emulated(const char *isa)
+{
+    struct qr_kern ref;
+    qr_kern_fill(&ref, 0);
+#define QR_KERNEL(slot, ret, params, tolerance)                                                              \
+    if (emulated(#slot))                                                                                     \
+        ca_run(&(struct ca_case){.name = #slot,                                                              \
+                                 .ref = (ca_any_fn *)ref.slot,                                               \
+                                 .new = emulated(#slot),                                                     \
+                                 .tol = tolerance,                                                           \
+                                 .check = CHECK_OF(ref.slot)},                                               \
+               isa);
+#include "kern/kernels.def"
+#undef QR_KERNEL
+}
+#endif

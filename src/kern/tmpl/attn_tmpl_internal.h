@@ -36,11 +36,10 @@
 
 #include "base/assert.h"
 #include "kern/kern_internal.h"
+#include "kern/tmpl/attn_cursor_internal.h"
 #include "kern/tmpl/v16_internal.h"
 
-#define CHUNK 64
 #define SPLIT 512
-#define CHUNK_UNITS (CHUNK / QR_KV_UNIT)
 #define LINE_BYTES 64
 #define PART_VALUES (W / STEPS)
 #define P_BYTES (CHUNK / PART_VALUES * COEF_BYTES) // of a vector's multipliers of V
@@ -58,14 +57,6 @@ struct vecs {
     float *s;       // (VECS, CHUNK) scores
     float keep[VECS];
     struct p_form p_form[VECS];
-};
-
-// Where the units of consecutive chunks are.
-struct cursor {
-    const struct qr_kv_view *kv;
-    size_t unit_bytes;
-    int block, unit, units_block; // place in the table, place in that block, units a block has
-    int left;                     // units until the end of the call
 };
 
 struct chunk {
@@ -88,30 +79,9 @@ V16 size_t v_offset(int d) // of V within a unit
     return k_bytes(d) + SCALED * LINE_BYTES;
 }
 
-V16 struct cursor cursor_init(const struct qr_kv_view *kv, int start, int end)
+V16 struct cursor cursor_of(const struct qr_kv_view *kv, int start, int end)
 {
-    return (struct cursor){.kv = kv,
-                           .unit_bytes = 2 * v_offset(kv->d),
-                           .block = start / kv->block_size,
-                           .unit = start % kv->block_size / QR_KV_UNIT,
-                           .units_block = kv->block_size / QR_KV_UNIT,
-                           .left = (end + QR_KV_UNIT - 1) / QR_KV_UNIT - start / QR_KV_UNIT};
-}
-
-static int cursor_next(struct cursor *c, const uint8_t *unit[CHUNK_UNITS])
-{
-    int n = c->left < CHUNK_UNITS ? c->left : CHUNK_UNITS;
-    c->left -= n;
-    for (int i = 0; i < n; i++) {
-        unit[i] = c->kv->pool + c->kv->table[c->block] * c->kv->block_bytes + c->kv->head_off +
-                  (size_t)c->unit * c->unit_bytes;
-        if (++c->unit == c->units_block) {
-            c->unit = 0;
-            c->block++;
-        }
-    }
-    for (int i = n; n > 0 && i < CHUNK_UNITS; i++) unit[i] = unit[n - 1];
-    return n;
+    return cursor_init(kv, 2 * v_offset(kv->d), start, end);
 }
 
 static void chunk_next(struct chunk *c, struct chunk *next, struct cursor *at)
@@ -377,17 +347,11 @@ static void vecs_merge(struct vecs *into, const struct vecs *v)
     }
 }
 
-// The first position that a row whose positions end at `end` sees.
-V16 int window_first(const struct qr_attn *a, int end)
-{
-    return a->window > 0 && a->window < end ? end - a->window : 0;
-}
-
 // The last chunk asks for the first one of the worker's next task, in all its units: those that it has itself ask on
 // their way, as ever.
 static void ahead_of_task(struct chunk *c, const struct qr_attn *a, int n_units)
 {
-    struct cursor at = cursor_init(a->ahead, 0, a->ahead_end);
+    struct cursor at = cursor_of(a->ahead, 0, a->ahead_end);
     int n = cursor_next(&at, c->ahead);
     for (int u = n_units; u < n; u++) {
         for (size_t i = 0; i < at.unit_bytes; i += LINE_BYTES) __builtin_prefetch(c->ahead[u] + i, 0, 2);
@@ -403,7 +367,7 @@ static void decode_row(const struct qr_attn *a, int row)
     vecs_carve(&v, n, d, rest);
     for (int g = 0; g < n; g++) vecs_set_q(&v, g, a->q + (size_t)row * a->ldq + (size_t)g * d);
     vecs_clear(&all);
-    struct cursor at = cursor_init(&a->kv, start, end);
+    struct cursor at = cursor_of(&a->kv, start, end);
     struct chunk c, next;
     next.n_units = cursor_next(&at, next.unit);
     for (int pos = start; pos < end; pos += CHUNK) {
@@ -437,7 +401,7 @@ static void prefill_rows(const struct qr_attn *a, int row0, int n_rows)
     for (int i = 0; i < v.n; i++)
         vecs_set_q(&v, i, a->q + (size_t)(row0 + i / n_group) * a->ldq + (size_t)(i % n_group) * d);
     vecs_clear(&v);
-    struct cursor at = cursor_init(&a->kv, start, end);
+    struct cursor at = cursor_of(&a->kv, start, end);
     struct chunk c, next;
     next.n_units = cursor_next(&at, next.unit);
     for (int pos = start; pos < end; pos += CHUNK) {
@@ -462,8 +426,6 @@ void KERN(ATTN_PREFILL)(const struct qr_attn *a)
     }
 }
 
-#undef CHUNK
 #undef SPLIT
-#undef CHUNK_UNITS
 #undef LINE_BYTES
 #endif
