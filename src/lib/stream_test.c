@@ -68,6 +68,8 @@ QR_TEST(stream_min_tokens_hides_stops)
     static struct ask a;
     static char whole[ASK_TEXT_MAX];
     ask_init(&a, 3, 12, 60);
+    struct qr_bias no_end = {2, -100}; // which min_tokens forbids and ignore_eos passes over: never drawn here
+    a.gen.req.sampling.bias = &no_end, a.gen.req.sampling.n_bias = 1;
     ask_serve(lib, &a, 1);
     memcpy(whole, a.text, sizeof whole);
     struct qr_text_span stop = {whole + 4, 1}; // a character: it comes early
