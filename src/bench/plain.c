@@ -31,6 +31,7 @@ static volatile float kept;
     DO(vec_add, k->vec_add(z, y, n), 12)                                                                     \
     DO(vec_exp, k->vec_exp(x, n, z), 8)                                                                      \
     DO(argmax, kept = (float)k->argmax(x, n), 4)                                                             \
+    DO(chunk_max, k->chunk_max(x, n, z), 4)                                                                  \
     DO(sum_exp, kept = k->sum_exp(x, n, 1), 4)
 #define RUN_ONE(name, call, bytes) RUN(name, call)
 EACH(RUN_ONE)

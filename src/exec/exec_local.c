@@ -9,9 +9,10 @@
 #include "exec/kvmem.h"
 #include "sample/sample.h"
 
-// Logits computed at a time take about this much. All rows of a step in one pass read the head's weights
-// once, so it is generous; a vocabulary of 150,000 still gets 27 rows.
+// Logits computed at a time take about this much, where rows want all of them. All rows of a step in one pass read the
+// head's weights once, so it is generous; a vocabulary of 150,000 still gets 27 rows.
 #define LOGIT_BYTES ((size_t)16 << 20)
+#define HEAD_ROWS_MAX 256 // of a pass: beyond it weights read once more cost nothing beside the products
 
 struct exec_local {
     struct qr_exec face;
@@ -21,17 +22,16 @@ struct exec_local {
     struct kvmem kv;
     struct tiers tiers;
     struct qr_sampler **samplers; // (n_slots), NULL: closed
-    int32_t n_logit_rows;
+    int32_t n_head_rows, n_logit_rows; // of a pass of the head
     uint8_t *work; // (n_workers) scratch of the samplers
     size_t work_bytes;
     struct qr_out_row *rows;       // (n_tokens_max): a token of the batch gives at most one
-    struct qr_logit_row *wanted;   // (n_tokens_max) where each row's logits come from
+    struct qr_logit_row *wanted;   // (n_tokens_max) what each row takes, and from where
     struct qr_sampler **row_owner; // (n_tokens_max)
     struct qr_top *tops; // (n_tokens_max, QR_LOGPROBS_MAX), then (n_slots, QR_CANDIDATES_MAX)
     // of the step that runs
     const struct qr_batch *batch;
-    float *logits;
-    int32_t tile_first, n_rows;
+    int32_t pass_first, n_rows;
     int32_t first_copy; // of the phase
     qr_ticket ticket;
     uint64_t elapsed_ns, copy_ns;
@@ -106,8 +106,9 @@ static void want_row(struct exec_local *l, int32_t i_seq, int32_t i, const struc
 {
     int32_t r = l->n_rows++;
     QR_ASSERT(r < l->conf.n_tokens_max);
-    l->wanted[r] = (struct qr_logit_row){.i_seq = i_seq, .i = i};
     l->row_owner[r] = l->samplers[s->slot];
+    l->wanted[r] = (struct qr_logit_row){
+        .i_seq = i_seq, .i = i, .want = score ? QR_LOGIT_ALL : qr_sampler_wants(l->row_owner[r], s->pos0 + i + 1)};
     l->rows[r] = (struct qr_out_row){
         .i_seq = i_seq, .pos = s->pos0 + i, .is_score = score, .first_top = r * QR_LOGPROBS_MAX};
     if (!score && qr_sampler_n_candidates(l->row_owner[r]) > 0)
@@ -131,11 +132,16 @@ static void list_rows(struct exec_local *l, const struct qr_batch *b)
 static void row_task(void *arg, int i, int worker)
 {
     struct exec_local *l = arg;
-    int32_t r = l->tile_first + i;
-    float *logits = l->logits + (size_t)i * (size_t)l->info.n_vocab;
+    int32_t r = l->pass_first + i;
     void *work = l->work + (size_t)worker * l->work_bytes;
     struct qr_out_row *row = &l->rows[r];
     struct qr_top *top = &l->tops[row->first_top];
+    if (l->wanted[r].want != QR_LOGIT_ALL) {
+        struct qr_logit_peak peak = qr_model_peak(l->forward, i);
+        qr_sampler_take(l->row_owner[r], &peak, row);
+        return;
+    }
+    float *logits = qr_model_logit_row(l->forward, i);
     if (row->is_score) {
         int32_t id = qr_sampler_prompt_id(l->row_owner[r], row->pos + 1);
         QR_ASSERT(id >= 0);
@@ -144,6 +150,17 @@ static void row_task(void *arg, int i, int worker)
     } else {
         qr_sampler_next(l->row_owner[r], row->pos + 1, logits, work, row, top);
     }
+}
+
+// How many rows from `first` on the head takes at once.
+static int32_t pass_rows(const struct exec_local *l, int32_t first)
+{
+    int32_t n = 0, n_all = 0;
+    for (; first + n < l->n_rows && n < l->n_head_rows; n++) {
+        n_all += l->wanted[first + n].want == QR_LOGIT_ALL;
+        if (n_all > l->n_logit_rows) break;
+    }
+    return n;
 }
 
 static enum qr_status local_submit(struct qr_exec *x, const struct qr_batch *b, qr_ticket *out)
@@ -160,10 +177,10 @@ static enum qr_status local_submit(struct qr_exec *x, const struct qr_batch *b, 
     l->copy_ns = b->n_copies > 0 ? clock->now_ns(clock) - start : 0;
     list_rows(l, b);
     if (b->n_tokens > 0) qr_model_forward(l->conf.model, l->forward, b, l->kv.base, l->conf.block_size);
-    for (int32_t r = 0; r < l->n_rows; r += l->n_logit_rows) {
-        int32_t n = l->n_rows - r < l->n_logit_rows ? l->n_rows - r : l->n_logit_rows;
-        l->logits = qr_model_logits(l->conf.model, l->forward, b, l->wanted + r, n);
-        l->tile_first = r;
+    for (int32_t r = 0, n; r < l->n_rows; r += n) {
+        n = pass_rows(l, r);
+        qr_model_logits(l->conf.model, l->forward, b, l->wanted + r, n);
+        l->pass_first = r;
         uint64_t begin = qr_phase_begin(l->conf.phases);
         qr_workers_run(l->conf.workers, n, row_task, l);
         qr_phase_end(l->conf.phases, QR_PHASE_SAMPLE, begin);
@@ -236,13 +253,16 @@ static const struct qr_exec_ops local_ops = {
     .close = local_close,
 };
 
-static int32_t logit_rows(const struct qr_exec_local_conf *conf, int32_t n_vocab)
+static void size_head(struct exec_local *l)
 {
+    const struct qr_exec_local_conf *conf = &l->conf;
     int32_t most = conf->n_slots > 16 ? conf->n_slots : 16;
+    if (most > HEAD_ROWS_MAX) most = HEAD_ROWS_MAX;
     if (most > conf->n_tokens_max) most = conf->n_tokens_max;
-    size_t fit = LOGIT_BYTES / ((size_t)n_vocab * sizeof(float));
+    size_t fit = LOGIT_BYTES / ((size_t)l->info.n_vocab * sizeof(float));
     if (fit < 8) fit = 8;
-    return fit < (size_t)most ? (int32_t)fit : most;
+    l->n_head_rows = most;
+    l->n_logit_rows = fit < (size_t)most ? (int32_t)fit : most;
 }
 
 static enum qr_status allocate(struct exec_local *l, size_t block_bytes)
@@ -251,6 +271,7 @@ static enum qr_status allocate(struct exec_local *l, size_t block_bytes)
     size_t n = (size_t)conf->n_tokens_max, n_workers = (size_t)qr_workers_count(conf->workers);
     struct qr_forward_conf fc = {.n_tokens_max = conf->n_tokens_max,
                                  .n_seqs_max = conf->n_slots,
+                                 .n_head_rows = l->n_head_rows,
                                  .n_logit_rows = l->n_logit_rows,
                                  .phases = conf->phases};
     l->samplers = qr_calloc(QR_MEM_EXEC, (size_t)conf->n_slots, sizeof *l->samplers);
@@ -291,7 +312,7 @@ enum qr_status qr_exec_local_new(const struct qr_exec_local_conf *conf, struct q
                                     .block_bytes = {block_bytes},
                                     .n_vocab = mi->n_vocab,
                                     .ctx_max = mi->ctx_max};
-    l->n_logit_rows = logit_rows(conf, mi->n_vocab);
+    size_head(l);
     if (allocate(l, block_bytes) != QR_OK) {
         local_close(&l->face);
         return qr_fail(err, QR_ENOMEM,

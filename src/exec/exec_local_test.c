@@ -192,6 +192,50 @@ QR_TEST(exec_resumes_and_copies_blocks)
     bench_close(&b); // with a slot open
 }
 
+// Answers that need a row's peak, its norm or all of it, side by side in one step: each as when it is alone.
+QR_TEST(exec_gives_rows_of_every_kind_what_they_get_alone)
+{
+    struct bench b;
+    if (!bench_open(&b)) QR_SKIP(NO_MODEL);
+    enum { SEQS = 8 };
+    int32_t ids[SEQS][64];
+    struct qr_sampling s[SEQS];
+    struct qr_out_row alone[SEQS];
+    for (int together = 0; together < 2; together++) {
+        batch_begin(&b);
+        for (int i = 0; i < SEQS; i++) {
+            int n = 3 + 3 * i;
+            uint32_t table[4] = {(uint32_t)i * 4, (uint32_t)i * 4 + 1, (uint32_t)i * 4 + 2, (uint32_t)i * 4 + 3};
+            s[i] = (struct qr_sampling){.temperature = i % 4 == 3 ? 0.8f : 0,
+                                        .top_p = 0.95f,
+                                        .top_k = 40,
+                                        .repetition = 1,
+                                        .seed = 9,
+                                        .max_tokens = 4,
+                                        .n_logprobs = i % 4 == 0 ? -1 : i % 4 == 2 ? 3 : 0,
+                                        .n_prompt_logprobs = -1};
+            random_ids(ids[i], n, (uint64_t)i);
+            assert_int_equal(b.x->ops->seq_open(b.x, i, &s[i], 0, ids[i], n - 1, n), QR_OK);
+            if (!together) batch_begin(&b);
+            batch_add(&b, (struct qr_batch_seq){.slot = i, .n_tokens = n, .n_prompt = n - i % 2, .flags = QR_BATCH_SAMPLE},
+                      ids[i], table);
+            if (together) continue;
+            batch_run(&b);
+            alone[i] = b.result.rows[0];
+            assert_true(i % 4 == 0 ? alone[i].rank == 0 : alone[i].rank > 0 && alone[i].logprob < 0);
+            b.x->ops->seq_close(b.x, i);
+        }
+    }
+    batch_run(&b);
+    assert_int_equal(b.result.n_rows, SEQS);
+    for (int i = 0; i < SEQS; i++) {
+        struct qr_out_row row = b.result.rows[i];
+        row.i_seq = 0, row.first_top = alone[i].first_top;
+        assert_memory_equal(&row, &alone[i], sizeof row);
+    }
+    bench_close(&b);
+}
+
 QR_TEST(exec_batches_rows_in_order)
 {
     struct bench b;

@@ -50,7 +50,7 @@ static void carve_all(struct qr_forward *f, struct carver *c)
 {
     const struct model_config *cfg = &f->m->cfg;
     size_t n = (size_t)f->conf.n_tokens_max, n_seqs = (size_t)f->conf.n_seqs_max,
-           n_logits = (size_t)f->conf.n_logit_rows;
+           n_logits = (size_t)f->conf.n_logit_rows, n_heads = (size_t)f->conf.n_head_rows;
     size_t n_tiles = n / TILE + 4 * n_seqs; // both ends of a sequence's prompt rows and of its generated rows
     f->seqs = carve(c, n_seqs, sizeof *f->seqs);
     f->row_id = carve(c, n, sizeof *f->row_id);
@@ -58,15 +58,17 @@ static void carve_all(struct qr_forward *f, struct carver *c)
     f->writes = carve(c, n_tiles, sizeof *f->writes);
     f->attends = carve(c, n_tiles, sizeof *f->attends);
     f->heads_left = carve(c, n, sizeof *f->heads_left);
-    f->logit_rows = carve(c, n_logits, sizeof *f->logit_rows);
-    f->logit_place = carve(c, n_logits, sizeof *f->logit_place);
+    f->heads = carve(c, n_heads, sizeof *f->heads);
+    f->head_order = carve(c, n_heads, sizeof *f->head_order);
+    f->tiles = carve(c, n_heads * (size_t)f->n_tiles, sizeof *f->tiles);
     f->x = carve(c, n * (size_t)cfg->d_model, sizeof *f->x);
     f->qkv = carve(c, n * (size_t)f->ld_qkv, sizeof *f->qkv);
     f->att = carve(c, n * (size_t)f->ld_att, sizeof *f->att);
     f->ffn = carve(c, n * (size_t)f->ld_ffn, sizeof *f->ffn);
     f->cs = carve(c, n * (size_t)cfg->d_rot, sizeof *f->cs);
     f->logits = carve(c, n_logits * (size_t)cfg->n_vocab, sizeof *f->logits);
-    int n_acts = f->conf.n_tokens_max > f->conf.n_logit_rows ? f->conf.n_tokens_max : f->conf.n_logit_rows;
+    f->tile_mem = carve(c, (size_t)f->n_workers * n_heads * LOGIT_TILE_LD, sizeof *f->tile_mem);
+    int n_acts = f->conf.n_tokens_max > f->conf.n_head_rows ? f->conf.n_tokens_max : f->conf.n_head_rows;
     for (int i = 0; i < f->n_groups; i++) carve_acts(f, c, &f->groups[i], n_acts);
     f->held = carve(c, (size_t)f->n_workers, sizeof *f->held);
     f->scratch = carve(c, (size_t)f->n_workers, f->scratch_bytes);
@@ -76,8 +78,7 @@ static size_t scratch_bytes(const struct qr_forward *f)
 {
     const struct model_config *c = &f->m->cfg;
     size_t gemm = QR_GEMM_SCRATCH(f->k_max), attn = QR_ATTN_SCRATCH(c->n_heads / c->n_kv_heads, c->head_dim);
-    size_t bytes =
-        gemm > attn ? gemm : attn; // also a row of floats, and the two runs of columns of place_task
+    size_t bytes = gemm > attn ? gemm : attn; // also a row of floats
     return (bytes + LINE - 1) / LINE * LINE;
 }
 
@@ -85,7 +86,8 @@ enum qr_status qr_forward_new(const struct qr_model *m, struct qr_workers *w,
                               const struct qr_forward_conf *conf, struct qr_forward **out)
 {
     const struct model_config *c = &m->cfg;
-    QR_ASSERT(conf->n_tokens_max > 0 && conf->n_seqs_max > 0 && conf->n_logit_rows > 0);
+    QR_ASSERT(conf->n_tokens_max > 0 && conf->n_seqs_max > 0);
+    QR_ASSERT(conf->n_logit_rows > 0 && conf->n_head_rows >= conf->n_logit_rows);
     struct qr_forward *f = qr_calloc(QR_MEM_EXEC, 1, sizeof *f);
     if (!f) return QR_ENOMEM;
     f->m = m;
@@ -97,6 +99,7 @@ enum qr_status qr_forward_new(const struct qr_model *m, struct qr_workers *w,
     f->ld_att = c->n_heads * c->head_dim;
     f->ld_qkv = (c->n_heads + 2 * c->n_kv_heads) * c->head_dim;
     f->ld_ffn = 2 * c->d_ff;
+    f->n_tiles = qr_logit_tiles(c->n_vocab);
     f->k_max = c->d_model > c->d_ff ? c->d_model : c->d_ff;
     if (f->ld_att > f->k_max) f->k_max = f->ld_att;
     f->scratch_bytes = scratch_bytes(f);
@@ -235,25 +238,46 @@ void qr_model_forward(const struct qr_model *m, struct qr_forward *f, const stru
     for (int i = 0; i < m->cfg.n_layers; i++) m->family->run_layer(f, i);
 }
 
-float *qr_model_logits(const struct qr_model *m, struct qr_forward *f, const struct qr_batch *b,
-                       const struct qr_logit_row *rows, int32_t n)
+// Lists in the order of the head's rows the heads of a class that want all, or those that do not.
+static int order_heads(struct qr_forward *f, int n, int at, bool second, bool all)
+{
+    for (int i = 0; i < n; i++) {
+        struct forward_logit *h = &f->heads[i];
+        if ((h->row >= f->n_first) != second || (h->want == QR_LOGIT_ALL) != all) continue;
+        f->head_order[at++] = i;
+        if (all) h->place = f->n_stored++;
+    }
+    return at;
+}
+
+void qr_model_logits(const struct qr_model *m, struct qr_forward *f, const struct qr_batch *b,
+                     const struct qr_logit_row *rows, int32_t n)
 {
     QR_ASSERT(f->m == m && f->batch == b);
-    QR_ASSERT(n >= 0 && n <= f->conf.n_logit_rows);
-    if (n == 0) return f->logits;
-    // The first class's rows go first, so that the head is one product a class; places undo it.
-    int n_first = 0, at = 0;
-    for (int pass = 0; pass < 2; pass++) {
-        for (int i = 0; i < n; i++) {
-            QR_ASSERT(rows[i].i_seq >= 0 && rows[i].i_seq < b->n_seqs);
-            int row = forward_row(&f->seqs[rows[i].i_seq], rows[i].i);
-            if ((row >= f->n_first) != pass) continue;
-            f->logit_rows[at] = row;
-            f->logit_place[at++] = i;
-        }
-        if (pass == 0) n_first = at;
+    QR_ASSERT(n >= 0 && n <= f->conf.n_head_rows);
+    if (n == 0) return;
+    for (int i = 0; i < n; i++) {
+        QR_ASSERT(rows[i].i_seq >= 0 && rows[i].i_seq < b->n_seqs);
+        f->heads[i] = (struct forward_logit){.row = forward_row(&f->seqs[rows[i].i_seq], rows[i].i), .want = rows[i].want};
     }
+    // The first class's rows go first, so that the head is one product a class.
+    f->n_stored = 0;
+    int n_first = order_heads(f, n, order_heads(f, n, 0, false, true), false, false);
+    order_heads(f, n, order_heads(f, n, n_first, true, true), true, false);
+    QR_ASSERT(f->n_stored <= f->conf.n_logit_rows);
     set_groups(f, n_first, n);
     layers_logits(f, n);
-    return f->logits;
+}
+
+float *qr_model_logit_row(const struct qr_forward *f, int32_t r)
+{
+    QR_ASSERT(f->heads[r].want == QR_LOGIT_ALL);
+    return f->logits + (size_t)f->heads[r].place * (size_t)f->m->cfg.n_vocab;
+}
+
+struct qr_logit_peak qr_model_peak(const struct qr_forward *f, int32_t r)
+{
+    QR_ASSERT(f->heads[r].want != QR_LOGIT_ALL);
+    return qr_logit_merge(f->tiles + (size_t)r * (size_t)f->n_tiles, f->n_tiles,
+                          f->heads[r].want == QR_LOGIT_PEAK_NORM);
 }

@@ -40,6 +40,13 @@ struct forward_tile {
     bool writes; // rotates and writes its own K and V first: no other row of the step needs them
 };
 
+// A row that the head takes.
+struct forward_logit {
+    int32_t row;   // of x
+    int32_t place; // in logits, where it wants all
+    enum qr_logit_want want;
+};
+
 // What a worker's scratch holds of the activations of a product: of no use after the phase.
 struct forward_held {
     uint64_t i_phase;
@@ -78,10 +85,14 @@ struct qr_forward {
     float *att;    // (n_rows, n_heads * head_dim)
     float *ffn;    // (n_rows, gate then up)
     float *cs;     // (n_rows, d_rot / 2, 2)
-    float *logits; // (n_logit_rows, n_vocab)
+    float *logits; // (n_logit_rows, n_vocab), touched only where a row wants all
     int ld_qkv, ld_att, ld_ffn;
-    int32_t *logit_rows;  // (n_logit_rows) rows of x, sorted by class
-    int32_t *logit_place; // (n_logit_rows) where the caller wants row i of the sorted
+    int n_stored;                // rows of logits that the last call filled
+    struct forward_logit *heads; // (n_head_rows) in the caller's order
+    int32_t *head_order;         // (n_head_rows) indices of heads: by class, within it those that want all first
+    struct qr_logit_tile *tiles; // (n_head_rows, n_tiles) of rows that want a peak
+    float *tile_mem;             // (n_workers, n_head_rows, LOGIT_TILE_LD)
+    int n_tiles;                 // of a row
 
     uint64_t n_products;       // phases of products so far
     struct forward_held *held; // (n_workers)
@@ -90,6 +101,9 @@ struct qr_forward {
     uint8_t *mem;
     size_t mem_bytes;
 };
+
+// Floats from row to row of a tile in hand: an odd number of lines, so that rows begin in different cache sets.
+#define LOGIT_TILE_LD (QR_LOGIT_TILE + 16)
 
 static inline void *forward_scratch(const struct qr_forward *f, int i_worker)
 {

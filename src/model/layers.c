@@ -9,8 +9,7 @@
 #define ROWS_PER_TASK 4 // of row-wise work: about a microsecond a row
 #define TASKS_PER_WORKER                                                                                     \
     6 // of a product: enough that a stolen core delays little, few enough that claims cost nothing
-#define P_PANELS 3         // that kernels of class P multiply at once
-#define LOGIT_COLUMNS 2048 // of a task that puts logits in place
+#define P_PANELS 3 // that kernels of class P multiply at once
 
 static int div_up(int a, int b)
 {
@@ -221,7 +220,7 @@ void layers_linear(struct qr_forward *f, const struct layers_linears *l, float *
             column += l->lin[j]->w.n;
         }
     }
-    run(f, l->lin[0] == f->m->head ? QR_PHASE_HEAD : QR_PHASE_PRODUCTS, n_tasks, product_task, &p);
+    run(f, QR_PHASE_PRODUCTS, n_tasks, product_task, &p);
 }
 
 /* ==== The gated products of a feed-forward layer. ==== */
@@ -452,47 +451,82 @@ static void logit_norm_task(void *arg, int i_task, int i_worker)
     int d = f->m->cfg.d_model;
     float *y = forward_scratch(f, i_worker);
     for (int i = i_task * ROWS_PER_TASK; i < rows_end(t, i_task); i++) {
-        f->kern->rmsnorm(f->x + (size_t)f->logit_rows[i] * (size_t)d, f->m->out_norm, f->m->cfg.rms_eps, d,
-                         y);
+        int row = f->heads[f->head_order[i]].row;
+        f->kern->rmsnorm(f->x + (size_t)row * (size_t)d, f->m->out_norm, f->m->cfg.rms_eps, d, y);
         set_input(f, t->next, i, y);
     }
 }
 
-// Moves sorted row i to place[i] within some columns: cycle by cycle, one row of the columns in hand.
-static void place_task(void *arg, int i_task, int i_worker)
+struct head {
+    struct qr_forward *f;
+    uint64_t i_phase;
+    int tiles_per_task;
+    int n_tasks_each; // of a group
+    int n_groups;
+    const struct forward_group *groups[FORWARD_GROUPS_MAX];
+};
+
+static const struct forward_logit *head_of(const struct qr_forward *f, int row)
 {
-    const struct rows_task *t = arg;
+    return &f->heads[f->head_order[row]];
+}
+
+// From a tile of a group's rows: what each row wants.
+static void keep_tile(struct qr_forward *f, const struct forward_group *g, int i_tile, const float *y, int n)
+{
+    int first = i_tile * QR_LOGIT_TILE;
+    for (int r = 0; r < g->n; r++, y += LOGIT_TILE_LD) {
+        int i = f->head_order[g->row0 + r];
+        const struct forward_logit *h = head_of(f, g->row0 + r);
+        if (h->want == QR_LOGIT_ALL)
+            memcpy(f->logits + (size_t)h->place * (size_t)f->m->cfg.n_vocab + first, y, (size_t)n * sizeof *y);
+        else
+            qr_logit_tile(y, n, first, h->want == QR_LOGIT_PEAK_NORM,
+                          &f->tiles[(size_t)i * (size_t)f->n_tiles + (size_t)i_tile]);
+    }
+}
+
+static void head_task(void *arg, int i_task, int i_worker)
+{
+    const struct head *t = arg;
     struct qr_forward *f = t->f;
-    size_t n_vocab = (size_t)f->m->cfg.n_vocab, column = (size_t)i_task * LOGIT_COLUMNS;
-    size_t bytes = (n_vocab - column < LOGIT_COLUMNS ? n_vocab - column : LOGIT_COLUMNS) * sizeof(float);
-    float *hand = forward_scratch(f, i_worker), *other = hand + LOGIT_COLUMNS;
-    for (int first = 0; first < t->n_rows; first++) {
-        // A cycle is moved by its smallest row; any other start meets a smaller one on its way round.
-        int i = f->logit_place[first];
-        while (i > first) i = f->logit_place[i];
-        if (i < first || f->logit_place[first] == first) continue;
-        memcpy(hand, f->logits + (size_t)first * n_vocab + column, bytes);
-        i = first;
-        do {
-            i = f->logit_place[i];
-            float *at = f->logits + (size_t)i * n_vocab + column;
-            memcpy(other, at, bytes);
-            memcpy(at, hand, bytes);
-            float *swap = hand;
-            hand = other;
-            other = swap;
-        } while (i != first);
+    const struct forward_group *g = t->groups[i_task / t->n_tasks_each];
+    const struct model_linear *all = f->m->head;
+    size_t n_vocab = (size_t)f->m->cfg.n_vocab;
+    // Those that want all come first, in the order of their places: where there are no others the product needs no move.
+    bool in_place = head_of(f, g->row0 + g->n - 1)->want == QR_LOGIT_ALL;
+    float *hand = f->tile_mem + (size_t)i_worker * (size_t)f->conf.n_head_rows * LOGIT_TILE_LD;
+    float *logits = f->logits + (size_t)head_of(f, g->row0)->place * n_vocab;
+    int from = i_task % t->n_tasks_each * t->tiles_per_task, to = from + t->tiles_per_task;
+    for (int i = from; i < to && i < f->n_tiles; i++) {
+        struct model_linear tile = *all; // as a matrix of its own: the kernel writes its columns side by side
+        int first = i * QR_LOGIT_TILE;
+        tile.w.data += (size_t)(first / QR_PANEL) * all->w.panel_bytes;
+        tile.w.n = all->w.n - first < QR_LOGIT_TILE ? all->w.n - first : QR_LOGIT_TILE;
+        tile.w.n_panels = div_up(tile.w.n, QR_PANEL);
+        if (tile.bias) tile.bias += first;
+        struct piece piece = {.g = g,
+                              .lin = &tile,
+                              .panel1 = tile.w.n_panels,
+                              .y = in_place ? logits + first : hand,
+                              .ldy = in_place ? (int)n_vocab : LOGIT_TILE_LD,
+                              .side = f->side,
+                              .i_phase = t->i_phase};
+        multiply(f, &piece, i_worker);
+        if (!in_place) keep_tile(f, g, i, hand, tile.w.n);
     }
 }
 
 void layers_logits(struct qr_forward *f, int n)
 {
     struct layers_linears head = {1, {f->m->head}};
-    struct rows_task t = {.f = f, .next = &head, .n_rows = n};
-    bool moved = false;
-    for (int i = 0; i < n; i++) moved |= f->logit_place[i] != i;
+    struct rows_task rows = {.f = f, .next = &head, .n_rows = n};
+    struct head t = {.f = f, .i_phase = ++f->n_products};
     lay_out_acts(f, &head);
-    run(f, QR_PHASE_HEAD, div_up(n, ROWS_PER_TASK), logit_norm_task, &t);
-    layers_linear(f, &head, f->logits, f->m->cfg.n_vocab, false);
-    if (moved) run(f, QR_PHASE_HEAD, div_up(f->m->cfg.n_vocab, LOGIT_COLUMNS), place_task, &t);
+    run(f, QR_PHASE_HEAD, div_up(n, ROWS_PER_TASK), logit_norm_task, &rows);
+    t.tiles_per_task = div_up(f->n_tiles, f->n_workers * TASKS_PER_WORKER);
+    t.n_tasks_each = div_up(f->n_tiles, t.tiles_per_task);
+    for (int i = f->n_groups - 1; i >= 0; i--) // prompt rows first: their tasks are the longest
+        if (f->groups[i].n > 0) t.groups[t.n_groups++] = &f->groups[i];
+    run(f, QR_PHASE_HEAD, t.n_groups * t.n_tasks_each, head_task, &t);
 }

@@ -31,7 +31,7 @@ void layers_attention(struct qr_forward *f, int i_layer, const struct model_line
 // that they stay in its cache.
 void layers_gated(struct qr_forward *f, const struct model_linear *gate, const struct model_linear *up,
                   const struct model_linear *next);
-// Logits of the n rows listed in f->logit_rows, each at its place.
+// What is wanted of the logits of the first n of f->heads.
 void layers_logits(struct qr_forward *f, int n);
 
 // The pre-norm decoder layer that many families share: the names of its tensors, and its forward pass.

@@ -19,6 +19,7 @@
 #include "core/phase.h"
 #include "fmt/gguf.h"
 #include "kern/attn.h"
+#include "kern/logits.h"
 
 struct qr_model;
 struct qr_forward; // activations and scratch of one step, sized once
@@ -56,7 +57,8 @@ size_t qr_model_block_bytes(const struct qr_model *m, int block_size);
 
 struct qr_forward_conf {
     int32_t n_tokens_max, n_seqs_max; // of a step
-    int32_t n_logit_rows;             // rows of logits computed at a time
+    int32_t n_head_rows;              // rows that qr_model_logits takes at a time
+    int32_t n_logit_rows;             // of these, rows that want all their logits
     struct qr_phases *phases;         // a measurement's clock; NULL: none
 };
 enum qr_status qr_forward_new(const struct qr_model *m, struct qr_workers *w,
@@ -71,10 +73,14 @@ void qr_model_forward(const struct qr_model *m, struct qr_forward *f, const stru
 // A row of the batch whose logits are wanted: token i of sequence i_seq (0 <= i < n_tokens).
 struct qr_logit_row {
     int32_t i_seq, i;
+    enum qr_logit_want want;
 };
-// Computes logits of n (<= n_logit_rows) rows of the batch just run; row r at result[r * n_vocab]. Valid
-// until the next call.
-float *qr_model_logits(const struct qr_model *m, struct qr_forward *f, const struct qr_batch *b,
-                       const struct qr_logit_row *rows, int32_t n);
+// Computes what n (<= n_head_rows) rows of the batch just run want, of which at most n_logit_rows want all.
+void qr_model_logits(const struct qr_model *m, struct qr_forward *f, const struct qr_batch *b,
+                     const struct qr_logit_row *rows, int32_t n);
+// Of row r of that call, until the next, from any thread: its n_vocab logits, where it wanted all; its peak, where it
+// wanted that.
+float *qr_model_logit_row(const struct qr_forward *f, int32_t r);
+struct qr_logit_peak qr_model_peak(const struct qr_forward *f, int32_t r);
 
 #endif

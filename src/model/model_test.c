@@ -201,17 +201,17 @@ QR_TEST(model_bits_do_not_depend_on_the_batch)
                 if (take > n[i] - pos[i]) take = n[i] - pos[i];
                 if (take == 0) continue;
                 seqs[n_seqs] = (struct rig_seq){ids[i], n_prompt[i], pos[i], take, table[i], 6};
-                rows[n_seqs] = (struct qr_logit_row){n_seqs, take - 1};
+                rows[n_seqs] = (struct qr_logit_row){.i_seq = n_seqs, .i = take - 1};
                 who[n_seqs++] = i;
                 pos[i] += take;
             }
             if (n_seqs == 0 && step > 100) break;
             if (n_seqs == 0) continue;
             rig_step(&r, seqs, n_seqs);
-            const float *got = qr_model_logits(r.m, r.f, r.batch, rows, n_seqs);
+            qr_model_logits(r.m, r.f, r.batch, rows, n_seqs);
             for (int j = 0; j < n_seqs; j++) {
                 const float *want = solo + ((size_t)who[j] * N_IDS + (size_t)pos[who[j]] - 1) * row;
-                if (memcmp(got + (size_t)j * row, want, row * sizeof *got))
+                if (memcmp(qr_model_logit_row(r.f, j), want, row * sizeof *want))
                     fail_msg("%s: sequence %d at %d differs from its solo run", name, who[j],
                              pos[who[j]] - 1);
             }
@@ -221,7 +221,64 @@ QR_TEST(model_bits_do_not_depend_on_the_batch)
     }
 }
 
-QR_TEST(model_places_logits_in_the_order_asked)
+// The peak of a row in memory, by the tiles that the head keeps of it.
+static struct qr_logit_peak peak_of(const float *x, int n)
+{
+    struct qr_logit_tile tiles[8];
+    for (int t = 0; t < qr_logit_tiles(n); t++) {
+        int first = t * QR_LOGIT_TILE, len = n - first < QR_LOGIT_TILE ? n - first : QR_LOGIT_TILE;
+        qr_logit_tile(x + first, len, first, true, &tiles[t]);
+    }
+    return qr_logit_merge(tiles, qr_logit_tiles(n), true);
+}
+
+static void check_wanted(const struct rig *r, const struct qr_logit_row *rows, int n, const float *each)
+{
+    qr_model_logits(r->m, r->f, r->batch, rows, n);
+    for (int i = 0; i < n; i++, each += r->n_vocab) {
+        if (rows[i].want == QR_LOGIT_ALL) {
+            assert_memory_equal(qr_model_logit_row(r->f, i), each, (size_t)r->n_vocab * sizeof *each);
+            continue;
+        }
+        struct qr_logit_peak p = qr_model_peak(r->f, i), q = peak_of(each, r->n_vocab);
+        if (rows[i].want == QR_LOGIT_PEAK) q.norm = 0;
+        assert_int_equal(p.id, q.id);
+        assert_true(p.max == q.max && p.norm == q.norm);
+    }
+}
+
+QR_TEST(model_gives_each_row_what_it_wants)
+{
+    int32_t ids[64];
+    uint32_t table[4];
+    NEED_TINY();
+    for (int n_threads = 1; n_threads <= 3; n_threads++) {
+        struct rig r;
+        rig_open(&r, &(struct rig_conf){tiny("llama-mixed"), QR_ACT_FAST, n_threads, 16, 64, QR_KV_AUTO});
+        assert_true(qr_logit_tiles(r.n_vocab) > 1 && r.n_vocab % 16 != 0);
+        make_ids(ids, 64, 3);
+        rig_scatter(table, 4, 0);
+        struct rig_seq s = {ids, 40, 0, 64, table, 4}; // rows 40.. are class D
+        rig_step(&r, &s, 1);
+        float *each = malloc(32 * (size_t)r.n_vocab * sizeof *each);
+        struct qr_logit_row rows[32];
+        for (uint64_t seed = 0; seed < 30; seed++) {
+            int n = seed % 3 ? 1 + (int)(seed * 7 % 32) : 32;
+            for (int i = 0; i < n; i++) {
+                uint64_t h = qr_rand_u64(seed, 0, (uint64_t)i);
+                rows[i] = (struct qr_logit_row){.i = (int32_t)(h % 64)};
+                qr_model_logits(r.m, r.f, r.batch, &rows[i], 1);
+                memcpy(each + i * r.n_vocab, qr_model_logit_row(r.f, 0), (size_t)r.n_vocab * sizeof *each);
+                rows[i].want = seed % 5 ? (enum qr_logit_want)((h >> 8) % 3) : QR_LOGIT_ALL;
+            }
+            check_wanted(&r, rows, n, each);
+        }
+        free(each);
+        rig_close(&r);
+    }
+}
+
+QR_TEST(model_stores_no_logits_where_peaks_are_wanted)
 {
     int32_t ids[64];
     uint32_t table[4];
@@ -230,20 +287,15 @@ QR_TEST(model_places_logits_in_the_order_asked)
     rig_open(&r, &(struct rig_conf){tiny("tiny"), QR_ACT_FAST, 2, 16, 64, QR_KV_AUTO});
     make_ids(ids, 64, 3);
     rig_scatter(table, 4, 0);
-    struct rig_seq s = {ids, 40, 0, 64, table, 4}; // rows 40.. are class D
-    rig_step(&r, &s, 1);
-    float *each = malloc(32 * (size_t)r.n_vocab * sizeof *each);
+    rig_step(&r, &(struct rig_seq){ids, 40, 0, 64, table, 4}, 1);
     struct qr_logit_row rows[32];
-    for (uint64_t seed = 0; seed < 20; seed++) {
-        for (int i = 0; i < 32; i++) {
-            rows[i] = (struct qr_logit_row){0, (int32_t)(qr_rand_u64(seed, 0, (uint64_t)i) % 64)};
-            memcpy(each + i * r.n_vocab, qr_model_logits(r.m, r.f, r.batch, &rows[i], 1),
-                   (size_t)r.n_vocab * sizeof *each);
-        }
-        const float *all = qr_model_logits(r.m, r.f, r.batch, rows, 32);
-        assert_memory_equal(all, each, 32 * (size_t)r.n_vocab * sizeof *each);
-    }
-    free(each);
+    for (int i = 0; i < 32; i++) rows[i] = (struct qr_logit_row){.i = i * 2, .want = QR_LOGIT_PEAK_NORM};
+    qr_model_logits(r.m, r.f, r.batch, &(struct qr_logit_row){0}, 1);
+    float *logits = qr_model_logit_row(r.f, 0);
+    size_t bytes = 32 * (size_t)r.n_vocab * sizeof *logits;
+    memset(logits, 0x5a, bytes);
+    qr_model_logits(r.m, r.f, r.batch, rows, 32);
+    for (size_t i = 0; i < bytes; i++) assert_int_equal(((uint8_t *)logits)[i], 0x5a);
     rig_close(&r);
 }
 
@@ -259,7 +311,7 @@ QR_TEST(model_allocates_nothing_in_a_step)
     uint64_t before = qr_mem_calls();
     rig_step(&r, &(struct rig_seq){ids, 40, 0, 63, table, 4}, 1);
     rig_step(&r, &(struct rig_seq){ids, 40, 63, 1, table, 4}, 1);
-    (void)qr_model_logits(r.m, r.f, r.batch, &(struct qr_logit_row){0, 0}, 1);
+    qr_model_logits(r.m, r.f, r.batch, &(struct qr_logit_row){0}, 1);
     assert_int_equal(qr_mem_calls(), before);
     rig_close(&r);
 }
@@ -394,7 +446,7 @@ static enum qr_status try_bytes(const uint8_t *data, size_t n, struct qr_error *
     if (!st) {
         r.pool = calloc(1, qr_model_block_bytes(r.m, 16));
         r.batch = malloc(qr_batch_bytes(&r.caps));
-        assert_int_equal(qr_forward_new(r.m, NULL, &(struct qr_forward_conf){2, 1, 1, NULL}, &r.f), QR_OK);
+        assert_int_equal(qr_forward_new(r.m, NULL, &(struct qr_forward_conf){2, 1, 1, 1, NULL}, &r.f), QR_OK);
         if (qr_model_info(r.m)->n_vocab > 2) rig_step(&r, &(struct rig_seq){ids, 1, 0, 2, table, 1}, 1);
         free(r.pool);
         free(r.batch);
@@ -449,7 +501,7 @@ QR_TEST(model_survives_refused_memory)
         assert_true(n < 50);
         qr_mem_fail_at(n, 0);
         st = qr_model_load(g, &(struct qr_model_conf){0}, &m, &err);
-        if (st == QR_OK) st = qr_forward_new(m, NULL, &(struct qr_forward_conf){16, 2, 2, NULL}, &f);
+        if (st == QR_OK) st = qr_forward_new(m, NULL, &(struct qr_forward_conf){16, 2, 2, 2, NULL}, &f);
         qr_mem_fail_at(0, 0);
         assert_true(st == QR_OK || st == QR_ENOMEM);
         qr_forward_free(&f);

@@ -124,11 +124,11 @@ static void compare_path(struct rig *exact, struct rig *fast, const int32_t *ids
         rig_step(fast, &seq, 1);
         for (int i = 0; i < CHUNK; i += 25) {
             struct qr_logit_row rows[25];
-            for (int j = 0; j < 25; j++) rows[j] = (struct qr_logit_row){0, i + j};
-            const float *p = qr_model_logits(exact->m, exact->f, exact->batch, rows, 25);
-            const float *q = qr_model_logits(fast->m, fast->f, fast->batch, rows, 25);
+            for (int j = 0; j < 25; j++) rows[j] = (struct qr_logit_row){.i = i + j};
+            qr_model_logits(exact->m, exact->f, exact->batch, rows, 25);
+            qr_model_logits(fast->m, fast->f, fast->batch, rows, 25);
             for (int j = 0; j < 25; j++) {
-                const float *pj = p + j * exact->n_vocab, *qj = q + j * exact->n_vocab;
+                const float *pj = qr_model_logit_row(exact->f, j), *qj = qr_model_logit_row(fast->f, j);
                 judge(self, pj, pj, exact->n_vocab, ids[pos + i + j + 1], work);
                 judge(s, pj, qj, exact->n_vocab, ids[pos + i + j + 1], work);
             }

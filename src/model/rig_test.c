@@ -27,7 +27,7 @@ void rig_open(struct rig *r, const struct rig_conf *conf)
     if (qr_model_load(r->g, &mc, &r->m, &err)) fail_msg("%s: %s", conf->path, err.msg);
     r->n_vocab = qr_model_info(r->m)->n_vocab;
     r->n_logit_rows = 32;
-    struct qr_forward_conf fc = {conf->n_tokens, 16, r->n_logit_rows, NULL};
+    struct qr_forward_conf fc = {conf->n_tokens, 16, r->n_logit_rows, r->n_logit_rows, NULL};
     assert_int_equal(qr_forward_new(r->m, r->w, &fc, &r->f), QR_OK);
     r->n_blocks = (uint32_t)(conf->n_tokens / conf->block_size + 32);
     r->pool_bytes = r->n_blocks * qr_model_block_bytes(r->m, r->block_size);
@@ -82,10 +82,11 @@ void rig_run(struct rig *r, const int32_t *ids, int n, int n_prompt, int chunk, 
         for (int i = 0; out && i < s.n_tokens; i += r->n_logit_rows) {
             struct qr_logit_row rows[64];
             int n_rows = s.n_tokens - i < r->n_logit_rows ? s.n_tokens - i : r->n_logit_rows;
-            for (int j = 0; j < n_rows; j++) rows[j] = (struct qr_logit_row){0, i + j};
-            memcpy(out + (size_t)(pos + i) * (size_t)r->n_vocab,
-                   qr_model_logits(r->m, r->f, r->batch, rows, n_rows),
-                   (size_t)n_rows * (size_t)r->n_vocab * sizeof *out);
+            for (int j = 0; j < n_rows; j++) rows[j] = (struct qr_logit_row){.i = i + j};
+            qr_model_logits(r->m, r->f, r->batch, rows, n_rows);
+            for (int j = 0; j < n_rows; j++)
+                memcpy(out + (size_t)(pos + i + j) * (size_t)r->n_vocab, qr_model_logit_row(r->f, j),
+                       (size_t)r->n_vocab * sizeof *out);
         }
     }
 }

@@ -113,11 +113,11 @@ static int32_t rank_of(const float *x, int32_t n, int32_t token)
     return before + 1;
 }
 
-// max and top are of the raw row; returns log(sum exp).
+// top is of the raw row; returns log(sum exp).
 static double report_top(const float *raw, int32_t n, int32_t n_top, struct sample_work *w,
                          struct qr_out_row *row, struct qr_top *top)
 {
-    double norm = sample_log_sum_exp(raw, n, raw[qr_kern()->argmax(raw, n)]);
+    double norm = sample_peak(raw, n, w).norm;
     row->n_top = sample_top(raw, n, n_top, w, top);
     for (int32_t i = 0; i < row->n_top; i++) top[i].logprob = (float)((double)top[i].logprob - norm);
     return norm;
@@ -197,30 +197,40 @@ static void change_row(const struct qr_sampler *s, int32_t n_generated, float *l
 
 // ==== The draw ====
 
-// x = (logit - max) / temperature; what no exponential reaches, NaN included, becomes -infinity.
-static void scale_row(float *x, int32_t n, float max, float temperature)
+// The draw's distribution: weights are exp((logit - max) * scale).
+struct scaling {
+    float max, scale;
+};
+
+// y = (x - max) * scale; what no exponential reaches, NaN included, becomes -infinity. y may be x.
+static void scale_row(const float *x, int32_t n, struct scaling s, float *y)
 {
-    float scale = 1.0f / temperature;
     int32_t i = 0;
-    for (; i + 16 <= n; i += 16) {
-        for (int l = 0; l < 16; l++) {
-            float t = (x[i + l] - max) * scale;
-            x[i + l] = t > -88.0f ? t : -INFINITY;
-        }
+    for (; i + 16 <= n; i += 16) { // through lanes: the compiler makes them vectors whether or not y is x
+        float t[16];
+        for (int l = 0; l < 16; l++) t[l] = (x[i + l] - s.max) * s.scale;
+        for (int l = 0; l < 16; l++) t[l] = t[l] > -88.0f ? t[l] : -INFINITY;
+        memcpy(y + i, t, sizeof t);
     }
     for (; i < n; i++) {
-        float t = (x[i] - max) * scale;
-        x[i] = t > -88.0f ? t : -INFINITY;
+        float t = (x[i] - s.max) * s.scale;
+        y[i] = t > -88.0f ? t : -INFINITY;
     }
 }
 
-// Sums of exp(x) by blocks of SAMPLE_BLOCK into w->sums; returns their sum.
-static double sum_blocks(const float *x, int32_t n, struct sample_work *w)
+static int32_t block_len(int32_t n, int32_t first)
+{
+    return n - first < SAMPLE_BLOCK ? n - first : SAMPLE_BLOCK;
+}
+
+// Sums of the weights by blocks of SAMPLE_BLOCK into w->sums; returns their sum. Uses w->values.
+static double sum_blocks(const float *x, int32_t n, struct scaling s, struct sample_work *w)
 {
     const struct qr_kern *kern = qr_kern();
     double sum = 0;
     for (int32_t b = 0, i = 0; i < n; b++, i += SAMPLE_BLOCK) {
-        w->sums[b] = kern->sum_exp(x + i, n - i < SAMPLE_BLOCK ? n - i : SAMPLE_BLOCK, 0);
+        scale_row(x + i, block_len(n, i), s, w->values);
+        w->sums[b] = kern->sum_exp(w->values, block_len(n, i), 0);
         sum += (double)w->sums[b];
     }
     return sum;
@@ -241,13 +251,14 @@ static int32_t walk(const float *exps, int32_t n, double target)
     return last;
 }
 
-static int32_t draw_from_row(const float *x, int32_t n, double u, struct sample_work *w)
+static int32_t draw_from_row(const float *x, int32_t n, struct scaling s, double u, struct sample_work *w)
 {
-    double target = u * sum_blocks(x, n, w), before = 0;
+    double target = u * sum_blocks(x, n, s, w), before = 0;
     int32_t n_blocks = (n + SAMPLE_BLOCK - 1) / SAMPLE_BLOCK, b = walk(w->sums, n_blocks, target);
     for (int32_t i = 0; i < b; i++) before += (double)w->sums[i];
-    int32_t first = b * SAMPLE_BLOCK, len = n - first < SAMPLE_BLOCK ? n - first : SAMPLE_BLOCK;
-    qr_kern()->vec_exp(x + first, len, w->exps);
+    int32_t first = b * SAMPLE_BLOCK, len = block_len(n, first);
+    scale_row(x + first, len, s, w->values);
+    qr_kern()->vec_exp(w->values, len, w->exps);
     return first + walk(w->exps, len, target - before);
 }
 
@@ -276,29 +287,87 @@ static int32_t draw_from_candidates(const struct qr_sampling *p, int32_t n, doub
     return w->ids[walk(w->exps, n, u * sum)];
 }
 
-static int32_t draw(const struct qr_sampler *s, int32_t pos, float *x, float max, struct sample_work *w)
+// The logit that scales to t, or a little less: what is rounded on the way is not lost.
+static float unscaled(float t, struct scaling s)
+{
+    double by = (double)t / (double)s.scale;
+    return (float)((double)s.max + by - 1e-6 * (fabs((double)s.max) + fabs(by)));
+}
+
+// Candidates whose scaled value is at least floor stay.
+static int32_t keep_from(int32_t n, float floor, struct sample_work *w)
+{
+    int32_t kept = 0;
+    for (int32_t i = 0; i < n; i++) {
+        w->ids[kept] = w->ids[i];
+        w->values[kept] = w->values[i];
+        kept += w->values[i] >= floor;
+    }
+    return kept;
+}
+
+// w->maxima are x's. Only candidates are scaled: top_k and what bounds the others is found among the logits.
+static int32_t draw(const struct qr_sampler *s, int32_t pos, const float *x, float max, struct sample_work *w)
 {
     const struct qr_sampling *p = s->sampling;
     int32_t n = s->n_vocab;
-    double u = qr_rand_unit(p->seed, (uint64_t)s->choice, (uint64_t)pos);
-    scale_row(x, n, max, p->temperature);
+    struct scaling sc = {max, 1.0f / p->temperature};
+    double u = qr_rand_unit(p->seed, (uint64_t)s->choice, (uint64_t)pos), full_mass = 0;
     bool top_k = p->top_k > 0 && p->top_k < n;
-    if (!top_k && !(p->min_p > 0) && p->top_p >= 1.0f) return draw_from_row(x, n, u, w);
-    sample_chunk_maxima(x, n, w->maxima);
-    float floor = p->min_p > 0 ? logf(p->min_p) : -INFINITY;
+    if (!top_k && !(p->min_p > 0) && p->top_p >= 1.0f) return draw_from_row(x, n, sc, u, w);
+    float least = p->min_p > 0 ? logf(p->min_p) : -INFINITY, floor = least; // scaled
+    if (!top_k && !(p->min_p > 0)) {
+        /* Tokens below x have less than n exp(x) in all; where that is at most (1 - top_p) of the whole,
+         * those above already hold top_p and none below can be in the nucleus. Half of it leaves room for
+         * rounding. */
+        full_mass = sum_blocks(x, n, sc, w);
+        floor = (float)log(0.5 * (1.0 - (double)p->top_p) * full_mass / n);
+    }
+    floor = unscaled(floor, sc);
     if (top_k) {
         float kth = sample_kth_of_row(x, n, p->top_k, w);
         floor = kth > floor ? kth : floor;
     }
-    double full_mass = 0;
-    if (floor == -INFINITY && p->top_p < 1.0f) {
-        /* Tokens below x have less than n exp(x) in all; where that is at most (1 - top_p) of the whole,
-         * those above already hold top_p and none below can be in the nucleus. Half of it leaves room for
-         * rounding. */
-        full_mass = sum_blocks(x, n, w);
-        floor = (float)log(0.5 * (1.0 - (double)p->top_p) * full_mass / n);
+    int32_t n_kept = sample_collect(x, n, floor, w);
+    scale_row(w->values, n_kept, sc, w->values);
+    return draw_from_candidates(p, keep_from(n_kept, least, w), full_mass, u, w);
+}
+
+// ==== A token ====
+
+static bool is_greedy(const struct qr_sampling *p)
+{
+    return p->temperature < GREEDY_BELOW;
+}
+
+enum qr_logit_want qr_sampler_wants(const struct qr_sampler *s, int32_t pos)
+{
+    const struct qr_sampling *p = s->sampling;
+    if (!is_greedy(p) || p->n_candidates > 0 || p->n_logprobs > 0 || changes_row(s, pos - s->n_prompt)) return QR_LOGIT_ALL;
+    return p->n_logprobs < 0 ? QR_LOGIT_PEAK : QR_LOGIT_PEAK_NORM;
+}
+
+void qr_sampler_take(const struct qr_sampler *s, const struct qr_logit_peak *peak, struct qr_out_row *row)
+{
+    bool report = s->sampling->n_logprobs >= 0;
+    row->token = peak->id;
+    row->n_top = 0;
+    row->rank = report;
+    row->logprob = report ? (float)((double)peak->max - peak->norm) : 0;
+}
+
+// From logits as masks, bias and penalties left them.
+static int32_t choose(const struct qr_sampler *s, int32_t pos, const float *x, struct sample_work *w)
+{
+    const struct qr_sampling *p = s->sampling;
+    const struct qr_kern *kern = qr_kern();
+    int32_t n = s->n_vocab;
+    if (!is_greedy(p)) {
+        float max = w->maxima[kern->argmax(w->maxima, kern->chunk_max(x, n, w->maxima))];
+        if (max > -INFINITY && max < INFINITY) return draw(s, pos, x, max, w);
     }
-    return draw_from_candidates(p, sample_collect(x, n, floor, w), full_mass, u, w);
+    int32_t token = kern->argmax(x, n);
+    return x[token] > -INFINITY || p->n_allowed == 0 ? token : p->allowed[0]; // or everything is masked
 }
 
 void qr_sampler_next(struct qr_sampler *s, int32_t pos, float *logits, void *work, struct qr_out_row *row,
@@ -307,8 +376,7 @@ void qr_sampler_next(struct qr_sampler *s, int32_t pos, float *logits, void *wor
     const struct qr_sampling *p = s->sampling;
     struct sample_work w = sample_work_at(work, s->n_vocab);
     int32_t n = s->n_vocab, n_generated = pos - s->n_prompt;
-    bool change = changes_row(s, n_generated), greedy = p->temperature < GREEDY_BELOW,
-         report = p->n_logprobs >= 0;
+    bool change = changes_row(s, n_generated), report = p->n_logprobs >= 0;
     const float *raw = logits;
     double norm = 0;
     row->n_top = row->rank = 0;
@@ -320,18 +388,13 @@ void qr_sampler_next(struct qr_sampler *s, int32_t pos, float *logits, void *wor
     }
     if (report) {
         norm = report_top(logits, n, p->n_logprobs < QR_LOGPROBS_MAX ? p->n_logprobs : QR_LOGPROBS_MAX, &w, row, top);
-        if (change || !greedy) raw = memcpy(w.raw, logits, (size_t)n * sizeof *logits);
+        if (change) raw = memcpy(w.raw, logits, (size_t)n * sizeof *logits);
     }
     if (change) change_row(s, n_generated, logits, &w);
-    int32_t token = qr_kern()->argmax(logits, n);
-    if (!(logits[token] > -INFINITY))
-        token = p->n_allowed > 0 ? p->allowed[0] : token; // everything is masked
-    else if (!greedy)
-        token = draw(s, pos, logits, logits[token], &w);
-    row->token = token;
+    row->token = choose(s, pos, logits, &w);
     if (report) {
-        row->logprob = (float)((double)raw[token] - norm);
-        row->rank = rank_of(raw, n, token);
+        row->logprob = (float)((double)raw[row->token] - norm);
+        row->rank = rank_of(raw, n, row->token);
     }
-    remember(s, token);
+    remember(s, row->token);
 }

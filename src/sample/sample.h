@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "core/exec.h"
 #include "core/req.h"
+#include "kern/logits.h"
 
 struct qr_sampler;
 
@@ -28,12 +29,15 @@ void qr_sampler_free(struct qr_sampler **s);
 
 // Chooses the token at position pos (>= n_prompt) and counts it; with n_candidates it chooses none (-1), and top
 // (that many) gets the likeliest of the raw distribution, largest first, equal ones by id.
-// Otherwise: logits has n_vocab floats and is
-// overwritten. work is the caller's scratch of qr_sample_work_bytes(n_vocab). row gets token, logprob, rank;
-// top (QR_LOGPROBS_MAX) the n_top largest. logprob and rank are computed only if the request asks for
-// logprobs.
+// Otherwise: logits has n_vocab floats, which masks, bias and penalties change in place. work is the caller's scratch of
+// qr_sample_work_bytes(n_vocab). row gets token, logprob, rank; top (QR_LOGPROBS_MAX) the n_top largest. logprob and rank
+// are computed only if the request asks for logprobs.
 void qr_sampler_next(struct qr_sampler *s, int32_t pos, float *logits, void *work, struct qr_out_row *row,
                      struct qr_top *top);
+// What the token at position pos takes: a peak where the likeliest token of the raw row is chosen and no other is reported.
+enum qr_logit_want qr_sampler_wants(const struct qr_sampler *s, int32_t pos);
+// What qr_sampler_next does with a row that has this peak, where no more than that is wanted.
+void qr_sampler_take(const struct qr_sampler *s, const struct qr_logit_peak *peak, struct qr_out_row *row);
 // Scores a given token: fills logprob, rank and top without choosing or counting.
 void qr_sample_score(const float *logits, int32_t n_vocab, int32_t token, int32_t n_top, void *work,
                      struct qr_out_row *row, struct qr_top *top);

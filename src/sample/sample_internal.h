@@ -13,12 +13,14 @@
 #include <string.h>
 
 #include "core/exec.h"
+#include "kern/logits.h"
 
-#define SAMPLE_CHUNK 64
+#define SAMPLE_CHUNK 64 // of the kernel chunk_max
 #define SAMPLE_BLOCK 512
 
 struct sample_work {
     float *raw;    // (n) the logits as the model gave them, when they are changed and still needed
+    struct qr_logit_tile *tiles; // of the row that is reported
     float *maxima; // (n / 64) largest of each chunk
     float *sums;   // (n / 512) sum of exponentials of each block
     int32_t *ids;  // (n) candidates, ids ascending
@@ -36,7 +38,6 @@ static inline uint32_t sample_key(float x)
     return u ^ (u >> 31 ? 0xffffffffu : 0x80000000u);
 }
 
-void sample_chunk_maxima(const float *x, int32_t n, float *maxima);
 // The k-th largest of n values (1 <= k <= n), equal values counted apart.
 float sample_kth_largest(const float *x, int32_t n, int32_t k);
 // The candidates x >= floor into w->ids and w->values, skipping chunks by w->maxima. Returns their number.
@@ -55,7 +56,7 @@ struct sample_nucleus {
 };
 struct sample_nucleus sample_top_p(const float *values, const float *exps, int32_t n, double mass);
 
-// Natural logarithm of the sum of exp(x): max + log(sum exp(x - max)), block sums added in double.
-double sample_log_sum_exp(const float *x, int32_t n, float max);
+// As the model's head finds it for rows that it does not store.
+struct qr_logit_peak sample_peak(const float *x, int32_t n, struct sample_work *w);
 
 #endif

@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/test.h"
+#include "kern/kern.h"
 #include "sample/counts.h"
 #include "sample/sample_internal.h"
 
@@ -330,6 +331,57 @@ QR_TEST(sample_logprobs_are_of_the_raw_row)
     free(work);
 }
 
+// A head that keeps a row's peak alone must not change an answer, nor its log-probability by a bit.
+QR_TEST(sample_takes_from_a_peak_what_it_would_from_the_row)
+{
+    enum { N = 5000 };
+    static float logits[N];
+    void *work = malloc(qr_sample_work_bytes(N));
+    struct sample_work w = sample_work_at(work, N);
+    int32_t id = 4;
+    for (uint64_t seed = 0; seed < 64; seed++) {
+        struct qr_sampling p = plain();
+        p.temperature = 0, p.n_logprobs = seed % 2 ? 0 : -1;
+        random_row(logits, N, seed / 2);
+        if (seed % 8 >= 4) logits[seed] = seed % 3 ? NAN : -INFINITY;
+        if (seed >= 60)
+            for (int i = 0; i < N; i++) logits[i] = seed % 4 < 2 ? NAN : -INFINITY;
+        struct qr_sampler *s = NULL;
+        struct qr_out_row taken = {0}, chosen = {0};
+        struct qr_top top[QR_LOGPROBS_MAX];
+        assert_int_equal(qr_sampler_new(&p, 0, N, &id, 1, 1, &s), QR_OK);
+        assert_int_equal(qr_sampler_wants(s, 1), seed % 2 ? QR_LOGIT_PEAK_NORM : QR_LOGIT_PEAK);
+        struct qr_logit_peak peak = sample_peak(logits, N, &w);
+        qr_sampler_take(s, &peak, &taken);
+        qr_sampler_next(s, 1, logits, work, &chosen, top);
+        assert_int_equal(taken.token, chosen.token);
+        assert_int_equal(taken.rank, chosen.rank);
+        assert_int_equal(taken.n_top, chosen.n_top);
+        assert_true(isnan(taken.logprob) ? isnan(chosen.logprob) : taken.logprob == chosen.logprob);
+        qr_sampler_free(&s);
+    }
+    free(work);
+}
+
+QR_TEST(sample_wants_the_row_where_anything_else_could_be_chosen_or_reported)
+{
+    int32_t id = 4, lens[] = {1};
+    struct qr_bias bias = {4, 1};
+    struct qr_sampling greedy = plain(), p[11];
+    greedy.temperature = 0;
+    for (int i = 0; i < 11; i++) p[i] = greedy;
+    p[0].temperature = 0.1f, p[1].n_logprobs = 1, p[2].n_candidates = 2, p[3].n_allowed = 1, p[3].allowed = &id;
+    p[4].n_bad = 1, p[4].bad_ids = &id, p[4].bad_lens = lens, p[5].n_bias = 1, p[5].bias = &bias;
+    p[6].repetition = 1.1f, p[7].frequency = 0.1f, p[8].presence = -0.1f, p[9].min_tokens = 3;
+    for (int i = 0; i < 11; i++) {
+        struct qr_sampler *s = NULL;
+        assert_int_equal(qr_sampler_new(&p[i], 0, 100, &id, 1, 1, &s), QR_OK);
+        assert_int_equal(qr_sampler_wants(s, 3), i < 10 ? QR_LOGIT_ALL : QR_LOGIT_PEAK);
+        if (i == 9) assert_int_equal(qr_sampler_wants(s, 4), QR_LOGIT_PEAK); // it has its three tokens
+        qr_sampler_free(&s);
+    }
+}
+
 QR_TEST(sample_survives_rows_of_no_use)
 {
     enum { N = 200 };
@@ -341,8 +393,9 @@ QR_TEST(sample_survives_rows_of_no_use)
     const float kinds[] = {-INFINITY, NAN, INFINITY, 0, 3e38f, -3e38f};
     struct qr_sampler *s = NULL;
     assert_int_equal(qr_sampler_new(&p, 0, N, &id, 1, 1, &s), QR_OK);
-    for (int k = 0; k < 36; k++) {
-        for (int i = 0; i < N; i++) logits[i] = i % 2 ? kinds[k % 6] : kinds[k / 6];
+    for (int k = 0; k < 5 * 36; k++) {
+        p.top_k = k / 36 % 2 ? 5 : 0, p.min_p = k / 72 ? 0.1f : 0, p.top_p = k / 36 == 4 ? 1 : 0.9f;
+        for (int i = 0; i < N; i++) logits[i] = i % 2 ? kinds[k % 6] : kinds[k / 6 % 6];
         struct qr_out_row row = {0};
         struct qr_top top[QR_LOGPROBS_MAX];
         qr_sampler_next(s, 1 + k, logits, work, &row, top);
@@ -390,7 +443,7 @@ QR_TEST(select_finds_the_kth_largest)
             random_row(x, n, seed);
             memcpy(sorted, x, (size_t)n * sizeof *x);
             qsort(sorted, (size_t)n, sizeof *x, down);
-            sample_chunk_maxima(x, n, w.maxima);
+            qr_kern()->chunk_max(x, n, w.maxima);
             for (int k = 1; k <= n; k = k * 2 + 1) {
                 assert_true(sample_kth_largest(x, n, k) == sorted[k - 1]);
                 assert_true(sample_kth_of_row(x, n, k, &w) == sorted[k - 1]);

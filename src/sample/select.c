@@ -22,6 +22,7 @@ struct sample_work sample_work_at(void *mem, int32_t n)
     size_t row = (size_t)n * sizeof(float);
     struct sample_work w;
     w.raw = carve(&at, row);
+    w.tiles = carve(&at, (size_t)qr_logit_tiles(n) * sizeof *w.tiles);
     w.maxima = carve(&at, ((size_t)n / SAMPLE_CHUNK + 1) * sizeof(float));
     w.sums = carve(&at, ((size_t)n / SAMPLE_BLOCK + 1) * sizeof(float));
     w.ids = carve(&at, row);
@@ -34,50 +35,43 @@ size_t qr_sample_work_bytes(int32_t n_vocab)
 {
     size_t n = (size_t)n_vocab;
     return 64 + 4 * rounded(n * sizeof(float)) + rounded((n / SAMPLE_CHUNK + 1) * sizeof(float)) +
-           rounded((n / SAMPLE_BLOCK + 1) * sizeof(float));
+           rounded((n / SAMPLE_BLOCK + 1) * sizeof(float)) +
+           rounded((size_t)qr_logit_tiles(n_vocab) * sizeof(struct qr_logit_tile));
 }
 
-// NaN compares false and so never becomes a maximum. Sixteen lanes with fixed trips: the compiler makes them
-// vectors.
-static float chunk_max(const float *x)
+static float value_of(uint32_t key)
 {
-    float m[16];
-    for (int l = 0; l < 16; l++) m[l] = x[l] > -INFINITY ? x[l] : -INFINITY;
-    for (int j = 16; j < SAMPLE_CHUNK; j += 16)
-        for (int l = 0; l < 16; l++) m[l] = x[j + l] > m[l] ? x[j + l] : m[l];
-    for (int half = 8; half > 0; half /= 2)
-        for (int l = 0; l < half; l++) m[l] = m[l + half] > m[l] ? m[l + half] : m[l];
-    return m[0];
-}
-
-void sample_chunk_maxima(const float *x, int32_t n, float *maxima)
-{
-    int32_t full = n / SAMPLE_CHUNK;
-    for (int32_t c = 0; c < full; c++) maxima[c] = chunk_max(x + (size_t)c * SAMPLE_CHUNK);
-    float m = -INFINITY;
-    for (int32_t i = full * SAMPLE_CHUNK; i < n; i++) m = x[i] > m ? x[i] : m;
-    if (full * SAMPLE_CHUNK < n) maxima[full] = m;
-}
-
-// Radix selection, a byte a pass from the top: linear whatever the values are.
-float sample_kth_largest(const float *x, int32_t n, int32_t k)
-{
-    uint32_t prefix = 0, mask = 0;
-    for (int shift = 24; shift >= 0; shift -= 8) {
-        int32_t count[256] = {0};
-        for (int32_t i = 0; i < n; i++) {
-            uint32_t key = sample_key(x[i]);
-            if ((key & mask) == prefix) count[key >> shift & 255]++;
-        }
-        int bin = 255;
-        while (bin > 0 && count[bin] < k) k -= count[bin--];
-        prefix |= (uint32_t)bin << shift;
-        mask |= (uint32_t)255 << shift;
-    }
-    uint32_t u = prefix ^ (prefix >> 31 ? 0x80000000u : 0xffffffffu);
+    uint32_t u = key ^ (key >> 31 ? 0x80000000u : 0xffffffffu);
     float value;
     memcpy(&value, &u, sizeof value);
     return value;
+}
+
+// How many values are at least t. Sixteen lanes with fixed trips: the compiler makes them vectors.
+static int32_t count_from(const float *x, int32_t n, float t)
+{
+    int32_t lane[16] = {0}, count = 0, i = 0;
+    for (; i + 16 <= n; i += 16)
+        for (int l = 0; l < 16; l++) lane[l] += x[i + l] >= t;
+    for (int l = 0; l < 16; l++) count += lane[l];
+    for (; i < n; i++) count += x[i] >= t;
+    return count;
+}
+
+// Bisection of the keys, a bit a pass from the top, until exactly k values are above: linear whatever they are, and
+// several times faster than counting bytes, which takes values one by one.
+float sample_kth_largest(const float *x, int32_t n, int32_t k)
+{
+    uint32_t key = 0;
+    for (uint32_t bit = 1u << 31; bit > 0; bit >>= 1) {
+        float t = value_of(key | bit); // NaN above infinity, which no value reaches
+        int32_t count = count_from(x, n, t);
+        if (count >= k) key |= bit;
+        if (count == k) break;
+    }
+    float floor = value_of(key), least = INFINITY;
+    for (int32_t i = 0; i < n; i++) least = x[i] >= floor && x[i] < least ? x[i] : least;
+    return least;
 }
 
 int32_t sample_collect(const float *x, int32_t n, float floor, struct sample_work *w)
@@ -109,7 +103,7 @@ int32_t sample_top(const float *x, int32_t n, int32_t k, struct sample_work *w, 
 {
     if (k > n) k = n;
     if (k <= 0) return 0;
-    sample_chunk_maxima(x, n, w->maxima);
+    qr_kern()->chunk_max(x, n, w->maxima);
     int32_t found = sample_collect(x, n, sample_kth_of_row(x, n, k, w), w), kept = 0;
     for (int32_t i = 0; i < found; i++) {
         int32_t at = kept;
@@ -122,8 +116,8 @@ int32_t sample_top(const float *x, int32_t n, int32_t k, struct sample_work *w, 
     return kept;
 }
 
-// As sample_kth_largest, but what is counted down is mass: the bin is the one in which the mass above it
-// passes `mass`.
+// Radix selection of what is left of the mass, a byte of the keys a pass from the top: the bin is the one in which the
+// mass above it passes `mass`.
 struct sample_nucleus sample_top_p(const float *values, const float *exps, int32_t n, double mass)
 {
     uint32_t prefix = 0, mask = 0;
@@ -155,13 +149,12 @@ struct sample_nucleus sample_top_p(const float *values, const float *exps, int32
     return s;
 }
 
-double sample_log_sum_exp(const float *x, int32_t n, float max)
+struct qr_logit_peak sample_peak(const float *x, int32_t n, struct sample_work *w)
 {
-    const struct qr_kern *kern = qr_kern();
-    double sum = 0;
-    for (int32_t i = 0; i < n; i += SAMPLE_BLOCK) {
-        int32_t len = n - i < SAMPLE_BLOCK ? n - i : SAMPLE_BLOCK;
-        sum += (double)kern->sum_exp(x + i, len, max);
+    int32_t n_tiles = qr_logit_tiles(n);
+    for (int32_t t = 0; t < n_tiles; t++) {
+        int32_t first = t * QR_LOGIT_TILE, len = n - first < QR_LOGIT_TILE ? n - first : QR_LOGIT_TILE;
+        qr_logit_tile(x + first, len, first, true, &w->tiles[t]);
     }
-    return (double)max + log(sum);
+    return qr_logit_merge(w->tiles, n_tiles, true);
 }

@@ -14,6 +14,7 @@ typedef void inplace_fn(float *, const float *, int);
 typedef void binary_fn(const float *, const float *, int, float *);
 typedef void unary_fn(const float *, int, float *);
 typedef int index_fn(const float *, int);
+typedef int chunks_fn(const float *, int, float *);
 typedef float reduce_fn(const float *, int, float);
 
 #define REF(type) ((type *)c->ref)
@@ -245,6 +246,28 @@ static void check_index(const struct ca_case *c)
     ca_bench(bench_index, &b, VOCAB * 4.0, CA_GB);
 }
 
+static void bench_chunks(void *p)
+{
+    struct bench *b = p;
+    sink_int = ((chunks_fn *)b->c->new)(b->a, b->n, b->y);
+}
+
+// Of zeros either may be the largest.
+static void check_chunks(const struct ca_case *c)
+{
+    int n = draw_length(), most = n / 64 + 1;
+    float *x = draw(n), *y0 = room(most), *y1 = room(most);
+    for (int i = ca_below(2) ? n : 0; i < n; i++)
+        if (ca_below(2)) x[i] = ca_below(3) ? NAN : -INFINITY;
+    int want = REF(chunks_fn)(x, n, y0), got = NEW(chunks_fn)(x, n, y1);
+    if (want != got) ca_fail("chunks of %d: expected %d, got %d", n, want, got);
+    for (int i = 0; i < want; i++)
+        if (y0[i] != y1[i]) ca_fail("maximum %d of %d: expected %a, got %a", i, n, (double)y0[i], (double)y1[i]);
+    if (!ca_benching()) return;
+    struct bench b = bench_of(c, VOCAB);
+    ca_bench(bench_chunks, &b, VOCAB * 4.0, CA_GB);
+}
+
 static void bench_reduce(void *p)
 {
     struct bench *b = p;
@@ -274,7 +297,8 @@ void check_attn(const struct ca_case *c);
              : check_inplace, binary_fn *                                                                    \
              : check_binary, unary_fn *                                                                      \
              : check_unary, index_fn *                                                                       \
-             : check_index, reduce_fn *                                                                      \
+             : check_index, chunks_fn *                                                                      \
+             : check_chunks, reduce_fn *                                                                     \
              : check_reduce, qr_kv_write_fn *                                                                \
              : check_kv_write, qr_attn_fn *                                                                  \
              : check_attn)

@@ -24,6 +24,17 @@ int kern_argmax_ref(const float *x, int n)
     return best < 0 ? 0 : best;
 }
 
+int kern_chunk_max_ref(const float *x, int n, float *max)
+{
+    int c = 0;
+    for (; c * 64 < n; c++) {
+        max[c] = -INFINITY;
+        for (int i = c * 64; i < n && i < c * 64 + 64; i++)
+            if (x[i] > max[c]) max[c] = x[i];
+    }
+    return c;
+}
+
 float kern_sum_exp_ref(const float *x, int n, float max)
 {
     float lane[REF_LANES] = {0};

@@ -1,7 +1,7 @@
 /* The plain kernels over sixteen lanes; a file that defines KERN_ISA and is built with its flags instantiates
  * them.
  *
- * Owns: rmsnorm, quantising, rope, swiglu, exp, argmax, KV writes for sets of vector instructions. Refuses to know: the width of a
+ * Owns: rmsnorm, quantising, rope, swiglu, exp, maxima, KV writes for sets of vector instructions. Refuses to know: the width of a
  * register. Threads: pure functions. Lifetime: static. Empty without KERN_ISA. Bits are those of kern/ref on
  * every set: checkasm compares them with tolerance 0. */
 #ifdef KERN_ISA
@@ -173,6 +173,24 @@ int KERN(argmax)(const float *x, int n)
     for (; i < n; i++)
         if (x[i] == max) return i;
     return 0; // nothing but NaN
+}
+
+int KERN(chunk_max)(const float *x, int n, float *max)
+{
+    v16 low = v16_set1(-INFINITY);
+    int c = 0;
+    for (; c * 64 + 64 <= n; c++, x += 64) {
+        v16 a = v16_max(v16_load(x), low), b = v16_max(v16_load(x + 16), low);
+        a = v16_max(v16_load(x + 32), a), b = v16_max(v16_load(x + 48), b);
+        max[c] = v16_hmax(v16_max(a, b));
+    }
+    int left = n - c * 64;
+    if (left == 0) return c;
+    v16 m = low;
+    for (; left >= 16; left -= 16, x += 16) m = v16_max(v16_load(x), m);
+    if (left > 0) m = v16_max(v16_first_or(v16_load_n(x, left), left, low), m);
+    max[c] = v16_hmax(m);
+    return c + 1;
 }
 
 float KERN(sum_exp)(const float *x, int n, float max)
