@@ -83,7 +83,7 @@ struct qr_gemm {
     // prepared of them is still there.
     bool again;
 };
-#define QR_GEMM_SCRATCH(k) ((size_t)(k)*2 * QR_PANEL * 4 + 98304)
+#define QR_GEMM_SCRATCH(k) ((size_t)(k)*3 * QR_PANEL * 4 + 98304)
 
 typedef void qr_gemm_fn(const struct qr_gemm *g);
 
