@@ -9,9 +9,6 @@
  *   exps    P = 2^(S - m)   vectors of 16 tokens; P rounded to bf16
  *   pv      O = O keep + P V  tiles of 16 vectors by 16 dimensions; V of two units side by side is an operand of 32 tokens
  *
- * While exps() of one (chunk, 16 vectors) is under way, products of the one before and of the one after are issued between
- * its rows, so that vectors and tiles work at once.
- *
  * A row of a tile's sum depends on that row of the left operand alone, so a vector's bits do not depend on the others.
  * K of slots that nobody owns spoils scores that are masked; their V is zeroed, for its p is zero and 0 * NaN is NaN.
  * O is multiplied by keep only where that is not 1, which no bit shows. */
@@ -38,26 +35,6 @@
 static const struct amx_config tiles = {
     .palette = 1, .colsb = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
 
-// A chunk as operands. Two are alive at once: P V of one while Q K^T of the next.
-struct chunk {
-    const uint8_t *k[CHUNK_UNITS]; // parts of 32 dimensions, TILE_BYTES each
-    uint8_t *k_mem;                // (CHUNK_UNITS, n_parts) tiles, or with bf16 (CHUNK_UNITS) tiles of a last half part
-    uint8_t *v;                    // (2, n_dims) tiles
-    float *scales;                 // (2, CHUNK) of K and of V, SCALED
-    int pos, u0, n_units;          // first position, units u0 .. n_units - 1 that somebody sees
-};
-
-// One tile of vectors over one chunk: a step of the pipeline.
-struct step {
-    const struct chunk *c;
-    int tile;
-    float *s;           // (ROWS, CHUNK) scores
-    uint8_t *p;         // (ROWS, CHUNK) bf16
-    float base[ROWS];   // what is taken from a scaled score
-    float keep[ROWS];
-    uint32_t moved;     // vectors whose keep is not 1
-};
-
 struct amx_attn {
     const struct qr_attn *a;
     int row0, n_vecs, n_tiles; // of the call's rows that are under way
@@ -66,10 +43,21 @@ struct amx_attn {
     float to_log2;             // of what qk leaves, or of capped scores
     uint8_t *q;                // (n_tiles, n_parts) tiles
     float *o;                  // (n_tiles, n_dims) tiles
-    float *l;                  // (n_tiles, ROWS, 16)
-    float *m;                  // (n_tiles, ROWS)
-    struct chunk chunks[2];
-    struct step steps[2];
+    float *l;                  // (n_tiles, ROWS, 16) sums of p
+    float *m;                  // (n_tiles, ROWS) largest scores
+    // The chunk under way, as operands.
+    int pos, u0, n_units;          // first position, units u0 .. n_units - 1 that somebody sees
+    bool whole;                    // every vector sees all of it
+    const uint8_t *k[CHUNK_UNITS]; // parts of 32 dimensions, TILE_BYTES each
+    uint8_t *k_mem;                // (CHUNK_UNITS, n_parts) tiles, or with bf16 (CHUNK_UNITS) tiles of a last half part
+    uint8_t *v;                    // (2, n_dims) tiles
+    float *scales;                 // (2, CHUNK) of K and of V, SCALED
+    // The tile of vectors under way.
+    float *s;         // (ROWS, CHUNK) scores
+    uint8_t *p;       // (ROWS, CHUNK) bf16
+    float base[ROWS]; // what is taken from a scaled score
+    float keep[ROWS];
+    uint32_t moved;   // vectors whose keep is not 1
 };
 
 /* ==== Operands. ==== */
@@ -104,46 +92,46 @@ static size_t v_offset(int d)
     return (size_t)d * QR_KV_UNIT + 64;
 }
 
-static void load_k(const struct amx_attn *x, struct chunk *c, const uint8_t *const unit[CHUNK_UNITS])
+static void load_k(struct amx_attn *x, const uint8_t *const unit[CHUNK_UNITS])
 {
     int n_lines = x->a->kv.d / 4;
-    for (int u = c->u0; u < c->n_units; u++) {
-        uint8_t *k = c->k_mem + (size_t)u * (size_t)x->n_parts * TILE_BYTES;
+    for (int u = x->u0; u < x->n_units; u++) {
+        uint8_t *k = x->k_mem + (size_t)u * (size_t)x->n_parts * TILE_BYTES;
         for (int i = 0; i < n_lines; i++) fours_to_pairs(unit[u] + i * 64, k + i * 128, k + i * 128 + 64);
         if (x->a->kv.d % 32) memset(k + n_lines * 128, 0, TILE_BYTES / 2);
-        c->k[u] = k;
-        v16_store(c->scales + u * 16, v16_load((const float *)(const void *)(unit[u] + v_offset(x->a->kv.d) - 64)));
+        x->k[u] = k;
+        v16_store(x->scales + u * 16, v16_load((const float *)(const void *)(unit[u] + v_offset(x->a->kv.d) - 64)));
     }
 }
 
 // One unit's V, half of each tile, of which n_tok tokens are somebody's.
-static void load_v_unit(const struct amx_attn *x, struct chunk *c, const uint8_t *unit, int u, int n_tok)
+static void load_v_unit(struct amx_attn *x, const uint8_t *unit, int u, int n_tok)
 {
-    uint8_t *v = c->v + (size_t)(u / 2 * x->n_dims) * TILE_BYTES + u % 2 * (TILE_BYTES / 2);
+    uint8_t *v = x->v + (size_t)(u / 2 * x->n_dims) * TILE_BYTES + u % 2 * (TILE_BYTES / 2);
     const uint8_t *from = unit + v_offset(x->a->kv.d);
     v16 scales = v16_load((const float *)(const void *)(from + x->n_dims * 256));
     for (int b = 0; b < x->n_dims; b++, v += TILE_BYTES, from += 256)
         for (int i = 0; i < 4; i++) fours_to_pairs(from + i * 64, v + i * 128, v + i * 128 + 64);
-    v16_store(c->scales + CHUNK + u * 16, v16_first_or(scales, n_tok < QR_KV_UNIT ? n_tok : QR_KV_UNIT, v16_set1(0)));
+    v16_store(x->scales + CHUNK + u * 16, v16_first_or(scales, n_tok < QR_KV_UNIT ? n_tok : QR_KV_UNIT, v16_set1(0)));
 }
 
 #else
 
 // K is read where it lies, but for a last half part: what lies behind it may be a NaN, which a zero does not silence.
-static void load_k(const struct amx_attn *x, struct chunk *c, const uint8_t *const unit[CHUNK_UNITS])
+static void load_k(struct amx_attn *x, const uint8_t *const unit[CHUNK_UNITS])
 {
     int whole = x->a->kv.d / 32;
-    for (int u = c->u0; u < c->n_units; u++) {
-        c->k[u] = unit[u];
+    for (int u = x->u0; u < x->n_units; u++) {
+        x->k[u] = unit[u];
         if (x->a->kv.d % 32 == 0) continue;
-        memcpy(c->k_mem + u * TILE_BYTES, unit[u] + whole * TILE_BYTES, TILE_BYTES / 2);
-        memset(c->k_mem + u * TILE_BYTES + TILE_BYTES / 2, 0, TILE_BYTES / 2);
+        memcpy(x->k_mem + u * TILE_BYTES, unit[u] + whole * TILE_BYTES, TILE_BYTES / 2);
+        memset(x->k_mem + u * TILE_BYTES + TILE_BYTES / 2, 0, TILE_BYTES / 2);
     }
 }
 
-static void load_v_unit(const struct amx_attn *x, struct chunk *c, const uint8_t *unit, int u, int n_tok)
+static void load_v_unit(struct amx_attn *x, const uint8_t *unit, int u, int n_tok)
 {
-    uint8_t *v = c->v + (size_t)(u / 2 * x->n_dims) * TILE_BYTES + u % 2 * (TILE_BYTES / 2);
+    uint8_t *v = x->v + (size_t)(u / 2 * x->n_dims) * TILE_BYTES + u % 2 * (TILE_BYTES / 2);
     const uint8_t *from = unit + x->n_dims * (TILE_BYTES / 2);
     if (n_tok >= QR_KV_UNIT) {
         for (int b = 0; b < x->n_dims; b++, v += TILE_BYTES, from += TILE_BYTES / 2)
@@ -156,26 +144,39 @@ static void load_v_unit(const struct amx_attn *x, struct chunk *c, const uint8_t
 
 #endif
 
-static void zero_v_unit(const struct amx_attn *x, struct chunk *c, int u)
+static void zero_v_unit(struct amx_attn *x, int u)
 {
     for (int b = 0; b < x->n_dims; b++)
-        memset(c->v + (size_t)(u / 2 * x->n_dims + b) * TILE_BYTES + u % 2 * (TILE_BYTES / 2), 0, TILE_BYTES / 2);
-    if (SCALED) v16_store(c->scales + CHUNK + u * 16, v16_set1(0));
+        memset(x->v + (size_t)(u / 2 * x->n_dims + b) * TILE_BYTES + u % 2 * (TILE_BYTES / 2), 0, TILE_BYTES / 2);
+    if (SCALED) v16_store(x->scales + CHUNK + u * 16, v16_set1(0));
 }
 
-// The chunk at c->pos, whose units before the first row's window are left out.
-static void load_chunk(const struct amx_attn *x, struct chunk *c, struct cursor *at)
+// What a vector sees of a chunk: tokens from .. to - 1.
+struct seen {
+    int from, to;
+};
+
+static struct seen seen_of(const struct amx_attn *x, int i_vec)
+{
+    int i = i_vec < x->n_vecs ? i_vec : x->n_vecs - 1; // vectors that pad the last tile do as its last
+    int row_end = x->a->pos0 + x->row0 + i / x->a->n_group + 1, from = window_first(x->a, row_end) - x->pos, to = row_end - x->pos;
+    return (struct seen){from < 0 ? 0 : from > CHUNK ? CHUNK : from, to < 0 ? 0 : to > CHUNK ? CHUNK : to};
+}
+
+// The chunk at x->pos, whose units before the first row's window are left out.
+static void load_chunk(struct amx_attn *x, struct cursor *at)
 {
     const uint8_t *unit[CHUNK_UNITS];
-    int first = window_first(x->a, x->a->pos0 + x->row0 + 1) - c->pos;
-    c->n_units = cursor_next(at, unit);
-    c->u0 = first > 0 ? first / QR_KV_UNIT : 0;
-    load_k(x, c, unit);
-    for (int u = c->u0 / 2 * 2; u < (c->n_units + 1) / 2 * 2; u++)
-        if (u < c->u0 || u >= c->n_units)
-            zero_v_unit(x, c, u);
+    int first = window_first(x->a, x->a->pos0 + x->row0 + 1) - x->pos;
+    x->n_units = cursor_next(at, unit);
+    x->u0 = first > 0 ? first / QR_KV_UNIT : 0;
+    x->whole = seen_of(x, 0).to == CHUNK && seen_of(x, x->n_vecs - 1).from == 0;
+    load_k(x, unit);
+    for (int u = x->u0 / 2 * 2; u < (x->n_units + 1) / 2 * 2; u++)
+        if (u < x->u0 || u >= x->n_units)
+            zero_v_unit(x, u);
         else
-            load_v_unit(x, c, unit[u], u, x->end - c->pos - u * QR_KV_UNIT);
+            load_v_unit(x, unit[u], u, x->end - x->pos - u * QR_KV_UNIT);
 }
 
 static void load_q(const struct amx_attn *x)
@@ -193,25 +194,24 @@ static void load_q(const struct amx_attn *x)
 
 /* ==== Products. ==== */
 
-V16 const uint8_t *k_part(const struct amx_attn *x, const struct chunk *c, int u, int part)
+V16 const uint8_t *k_part(const struct amx_attn *x, int u, int part)
 {
-    if (!SCALED && (part + 1) * 32 > x->a->kv.d) return c->k_mem + u * TILE_BYTES;
-    return c->k[u] + part * TILE_BYTES;
+    if (!SCALED && (part + 1) * 32 > x->a->kv.d) return x->k_mem + u * TILE_BYTES;
+    return x->k[u] + part * TILE_BYTES;
 }
 
-static void qk(const struct amx_attn *x, const struct step *s)
+static void qk(const struct amx_attn *x, int tile)
 {
-    const struct chunk *c = s->c;
-    const uint8_t *q = x->q + (size_t)(s->tile * x->n_parts) * TILE_BYTES;
-    if (c->n_units - c->u0 < CHUNK_UNITS) {
-        for (int u = c->u0; u < c->n_units; u++) {
+    const uint8_t *q = x->q + (size_t)(tile * x->n_parts) * TILE_BYTES;
+    if (x->n_units - x->u0 < CHUNK_UNITS) {
+        for (int u = x->u0; u < x->n_units; u++) {
             AMX_ZERO(0);
             for (int i = 0; i < x->n_parts; i++) {
                 AMX_LOAD(4, q + i * TILE_BYTES, 64);
-                AMX_LOAD(6, k_part(x, c, u, i), 64);
+                AMX_LOAD(6, k_part(x, u, i), 64);
                 AMX_DOT_BF16(0, 4, 6);
             }
-            AMX_STORE(0, s->s + u * 16, CHUNK * sizeof(float));
+            AMX_STORE(0, x->s + u * 16, CHUNK * sizeof(float));
         }
         return;
     }
@@ -221,27 +221,27 @@ static void qk(const struct amx_attn *x, const struct step *s)
     AMX_ZERO(3);
     for (int i = 0; i < x->n_parts; i++) {
         AMX_LOAD(4, q + i * TILE_BYTES, 64);
-        AMX_LOAD(6, k_part(x, c, 0, i), 64);
+        AMX_LOAD(6, k_part(x, 0, i), 64);
         AMX_DOT_BF16(0, 4, 6);
-        AMX_LOAD(7, k_part(x, c, 1, i), 64);
+        AMX_LOAD(7, k_part(x, 1, i), 64);
         AMX_DOT_BF16(1, 4, 7);
-        AMX_LOAD(6, k_part(x, c, 2, i), 64);
+        AMX_LOAD(6, k_part(x, 2, i), 64);
         AMX_DOT_BF16(2, 4, 6);
-        AMX_LOAD(7, k_part(x, c, 3, i), 64);
+        AMX_LOAD(7, k_part(x, 3, i), 64);
         AMX_DOT_BF16(3, 4, 7);
     }
-    AMX_STORE(0, s->s, CHUNK * sizeof(float));
-    AMX_STORE(1, s->s + 16, CHUNK * sizeof(float));
-    AMX_STORE(2, s->s + 32, CHUNK * sizeof(float));
-    AMX_STORE(3, s->s + 48, CHUNK * sizeof(float));
+    AMX_STORE(0, x->s, CHUNK * sizeof(float));
+    AMX_STORE(1, x->s + 16, CHUNK * sizeof(float));
+    AMX_STORE(2, x->s + 32, CHUNK * sizeof(float));
+    AMX_STORE(3, x->s + 48, CHUNK * sizeof(float));
 }
 
-static void rescale(const struct amx_attn *x, const struct step *s)
+static void rescale(const struct amx_attn *x, int tile)
 {
-    float *o = x->o + (size_t)(s->tile * x->n_dims) * (ROWS * 16);
-    for (uint32_t left = s->moved; left; left &= left - 1) {
+    float *o = x->o + (size_t)(tile * x->n_dims) * (ROWS * 16);
+    for (uint32_t left = x->moved; left; left &= left - 1) {
         int r = __builtin_ctz(left);
-        v16 keep = v16_set1(s->keep[r]);
+        v16 keep = v16_set1(x->keep[r]);
         for (int b = 0; b < x->n_dims; b++) {
             float *at = o + b * ROWS * 16 + r * 16;
             v16_store(at, v16_mul(v16_load(at), keep));
@@ -249,12 +249,11 @@ static void rescale(const struct amx_attn *x, const struct step *s)
     }
 }
 
-static void pv(const struct amx_attn *x, const struct step *s)
+static void pv(const struct amx_attn *x, int tile)
 {
-    const struct chunk *c = s->c;
-    float *o = x->o + (size_t)(s->tile * x->n_dims) * (ROWS * 16);
-    int first = c->u0 / 2, n = (c->n_units + 1) / 2, b = 0;
-    rescale(x, s);
+    float *o = x->o + (size_t)(tile * x->n_dims) * (ROWS * 16);
+    int first = x->u0 / 2, n = (x->n_units + 1) / 2, b = 0;
+    rescale(x, tile);
     for (; b + 4 <= x->n_dims; b += 4) {
         float *to = o + b * ROWS * 16;
         AMX_LOAD(0, to, 64);
@@ -262,8 +261,8 @@ static void pv(const struct amx_attn *x, const struct step *s)
         AMX_LOAD(2, to + 512, 64);
         AMX_LOAD(3, to + 768, 64);
         for (int i = first; i < n; i++) {
-            const uint8_t *v = c->v + (size_t)(i * x->n_dims + b) * TILE_BYTES;
-            AMX_LOAD(4, s->p + i * 64, CHUNK * 2);
+            const uint8_t *v = x->v + (size_t)(i * x->n_dims + b) * TILE_BYTES;
+            AMX_LOAD(4, x->p + i * 64, CHUNK * 2);
             AMX_LOAD(6, v, 64);
             AMX_DOT_BF16(0, 4, 6);
             AMX_LOAD(7, v + TILE_BYTES, 64);
@@ -281,8 +280,8 @@ static void pv(const struct amx_attn *x, const struct step *s)
     for (; b < x->n_dims; b++) {
         AMX_LOAD(0, o + b * ROWS * 16, 64);
         for (int i = first; i < n; i++) {
-            AMX_LOAD(4, s->p + i * 64, CHUNK * 2);
-            AMX_LOAD(6, c->v + (size_t)(i * x->n_dims + b) * TILE_BYTES, 64);
+            AMX_LOAD(4, x->p + i * 64, CHUNK * 2);
+            AMX_LOAD(6, x->v + (size_t)(i * x->n_dims + b) * TILE_BYTES, 64);
             AMX_DOT_BF16(0, 4, 6);
         }
         AMX_STORE(0, o + b * ROWS * 16, 64);
@@ -309,18 +308,6 @@ static v16 capped(v16 s, float cap)
     return v16_sub(v16_set1(cap), v16_div(v16_set1(2 * cap), v16_add(e, v16_set1(1))));
 }
 
-// What a vector sees of a chunk: tokens from .. to - 1.
-struct seen {
-    int from, to;
-};
-
-static struct seen seen_of(const struct amx_attn *x, const struct chunk *c, int i_vec)
-{
-    int i = i_vec < x->n_vecs ? i_vec : x->n_vecs - 1; // vectors that pad the last tile do as its last
-    int row_end = x->a->pos0 + x->row0 + i / x->a->n_group + 1, from = window_first(x->a, row_end) - c->pos, to = row_end - c->pos;
-    return (struct seen){from < 0 ? 0 : from > CHUNK ? CHUNK : from, to < 0 ? 0 : to > CHUNK ? CHUNK : to};
-}
-
 V16 __mmask16 lanes_of(struct seen w, int u)
 {
     uint64_t to = w.to == CHUNK ? ~(uint64_t)0 : ((uint64_t)1 << w.to) - 1, from = w.from == CHUNK ? 0 : ~(uint64_t)0 << w.from;
@@ -328,18 +315,16 @@ V16 __mmask16 lanes_of(struct seen w, int u)
 }
 
 // Scales and caps scores where that is asked for, and makes -inf of those that a vector does not see.
-static void prepare(const struct amx_attn *x, struct step *s)
+static void prepare(struct amx_attn *x, int tile)
 {
-    struct seen first = seen_of(x, s->c, s->tile * ROWS), last = seen_of(x, s->c, s->tile * ROWS + ROWS - 1);
-    bool whole = first.to == CHUNK && last.from == 0;
-    if (whole && !SCALED && x->a->softcap == 0) return;
+    if (x->whole && !SCALED && x->a->softcap == 0) return;
     for (int r = 0; r < ROWS; r++) {
-        struct seen w = seen_of(x, s->c, s->tile * ROWS + r);
+        struct seen w = x->whole ? (struct seen){0, CHUNK} : seen_of(x, tile * ROWS + r);
         for (int u = 0; u < CHUNK_UNITS; u++) {
-            v16 y = v16_load(s->s + r * CHUNK + u * 16);
-            if (SCALED) y = v16_mul(y, v16_load(s->c->scales + u * 16));
+            v16 y = v16_load(x->s + r * CHUNK + u * 16);
+            if (SCALED) y = v16_mul(y, v16_load(x->scales + u * 16));
             if (x->a->softcap != 0) y = capped(v16_mul(y, v16_set1(x->a->scale)), x->a->softcap);
-            v16_store(s->s + r * CHUNK + u * 16, _mm512_mask_mov_ps(v16_set1(-INFINITY), lanes_of(w, u), y));
+            v16_store(x->s + r * CHUNK + u * 16, _mm512_mask_mov_ps(v16_set1(-INFINITY), lanes_of(w, u), y));
         }
     }
 }
@@ -357,58 +342,41 @@ V16 v16 max_of_each(v16 y[ROWS])
 }
 
 // The largest score of every vector, and what follows from it for the chunk.
-static void maxima(const struct amx_attn *x, struct step *s)
+static void maxima(struct amx_attn *x, int tile)
 {
     v16 top[ROWS], low = v16_set1(-INFINITY);
-    float *m = x->m + s->tile * ROWS;
+    float *m = x->m + tile * ROWS;
     UNROLL for (int r = 0; r < ROWS; r++)
     {
         top[r] = low; // passes over a NaN
-        UNROLL for (int u = 0; u < CHUNK_UNITS; u++) top[r] = v16_max(v16_load(s->s + r * CHUNK + u * 16), top[r]);
+        UNROLL for (int u = 0; u < CHUNK_UNITS; u++) top[r] = v16_max(v16_load(x->s + r * CHUNK + u * 16), top[r]);
     }
     v16 before = v16_load(m), now = v16_max(max_of_each(top), before);
     v16 base = v16_where_lt(now, -FLT_MAX, 0, now); // it has seen nothing yet: every p is 0, not a NaN
     v16 keep = exp2_rough(v16_mul(v16_sub(before, base), v16_set1(x->to_log2)));
     v16_store(m, now);
-    v16_store(s->base, v16_mul(base, v16_set1(x->to_log2)));
-    v16_store(s->keep, keep);
-    s->moved = 0xffff & ~v16_eq_bits(keep, v16_set1(1));
+    v16_store(x->base, v16_mul(base, v16_set1(x->to_log2)));
+    v16_store(x->keep, keep);
+    x->moved = 0xffff & ~v16_eq_bits(keep, v16_set1(1));
 }
 
-// Scores of vectors r0 .. r1 - 1 become p.
-V16 void exps(const struct amx_attn *x, const struct step *s, int r0, int r1)
+// Scores become p.
+static void exps(const struct amx_attn *x, int tile)
 {
     v16 to_log2 = v16_set1(x->to_log2);
-    for (int r = r0; r < r1; r++) {
-        float *l_of = x->l + (s->tile * ROWS + r) * 16;
-        v16 p[CHUNK_UNITS], base = v16_set1(s->base[r]), l = v16_mul(v16_load(l_of), v16_set1(s->keep[r]));
+    for (int r = 0; r < ROWS; r++) {
+        float *l_of = x->l + (tile * ROWS + r) * 16;
+        v16 p[CHUNK_UNITS], base = v16_set1(x->base[r]), l = v16_mul(v16_load(l_of), v16_set1(x->keep[r]));
         UNROLL for (int u = 0; u < CHUNK_UNITS; u++)
-            p[u] = exp2_rough(v16_fms(v16_load(s->s + r * CHUNK + u * 16), to_log2, base));
+            p[u] = exp2_rough(v16_fms(v16_load(x->s + r * CHUNK + u * 16), to_log2, base));
         v16_store(l_of, v16_add(l, v16_add(v16_add(p[0], p[1]), v16_add(p[2], p[3]))));
-        UNROLL for (int u = 0; SCALED && u < CHUNK_UNITS; u++) p[u] = v16_mul(p[u], v16_load(s->c->scales + CHUNK + u * 16));
-        _mm512_store_si512(s->p + r * CHUNK * 2, (__m512i)_mm512_cvtne2ps_pbh(p[1], p[0]));
-        _mm512_store_si512(s->p + r * CHUNK * 2 + 64, (__m512i)_mm512_cvtne2ps_pbh(p[3], p[2]));
+        UNROLL for (int u = 0; SCALED && u < CHUNK_UNITS; u++) p[u] = v16_mul(p[u], v16_load(x->scales + CHUNK + u * 16));
+        _mm512_store_si512(x->p + r * CHUNK * 2, (__m512i)_mm512_cvtne2ps_pbh(p[1], p[0]));
+        _mm512_store_si512(x->p + r * CHUNK * 2 + 64, (__m512i)_mm512_cvtne2ps_pbh(p[3], p[2]));
     }
 }
 
 /* ==== The walk. ==== */
-
-static uint8_t *carve_step(struct step *s, uint8_t *at)
-{
-    s->s = (float *)(void *)at;
-    s->p = at + ROWS * CHUNK * sizeof(float);
-    return s->p + ROWS * CHUNK * 2;
-}
-
-static uint8_t *carve_chunk(const struct amx_attn *x, struct chunk *c, uint8_t *at)
-{
-    c->scales = (float *)(void *)at;
-    at += 2 * CHUNK * sizeof(float);
-    c->v = at;
-    at += (size_t)(2 * x->n_dims) * TILE_BYTES;
-    c->k_mem = at;
-    return at + (size_t)(CHUNK_UNITS * (SCALED ? x->n_parts : 1)) * TILE_BYTES;
-}
 
 static struct amx_attn begin(const struct qr_attn *a, int row0, int n_rows)
 {
@@ -420,9 +388,12 @@ static struct amx_attn begin(const struct qr_attn *a, int row0, int n_rows)
     x.o = (float *)(void *)(x.q + (size_t)(x.n_tiles * x.n_parts) * TILE_BYTES);
     x.l = x.o + n_all * (size_t)d;
     x.m = x.l + n_all * 16;
-    uint8_t *at = (uint8_t *)(x.m + n_all);
-    for (int i = 0; i < 2; i++) at = carve_chunk(&x, &x.chunks[i], carve_step(&x.steps[i], at));
-    QR_DASSERT(at <= (uint8_t *)a->scratch + QR_ATTN_SCRATCH(a->n_group, d));
+    x.scales = x.m + n_all;
+    x.s = x.scales + 2 * CHUNK;
+    x.p = (uint8_t *)(x.s + ROWS * CHUNK);
+    x.v = x.p + ROWS * CHUNK * 2;
+    x.k_mem = x.v + (size_t)(2 * x.n_dims) * TILE_BYTES;
+    QR_DASSERT(x.k_mem + (size_t)(CHUNK_UNITS * (SCALED ? x.n_parts : 1)) * TILE_BYTES <= (uint8_t *)a->scratch + QR_ATTN_SCRATCH(a->n_group, d));
     load_q(&x);
     memset(x.o, 0, n_all * (size_t)(d + 16) * sizeof(float)); // and l
     for (size_t i = 0; i < n_all; i++) x.m[i] = -INFINITY;
@@ -443,39 +414,18 @@ static void finish(const struct amx_attn *x)
 static void prefill_rows(const struct qr_attn *a, int row0, int n_rows)
 {
     struct amx_attn x = begin(a, row0, n_rows);
-    int start = window_first(a, a->pos0 + row0 + 1) / CHUNK * CHUNK, n_chunks = (x.end - start + CHUNK - 1) / CHUNK;
+    int start = window_first(a, a->pos0 + row0 + 1) / CHUNK * CHUNK;
     struct cursor at = cursor_init(&a->kv, qr_kv_unit_bytes(SCALED ? QR_KV_FP8 : QR_KV_BF16, a->kv.d), start, x.end);
-    struct chunk *c = &x.chunks[0];
-    struct step *now = &x.steps[0], *other = &x.steps[1];
-    int n_steps = n_chunks * x.n_tiles;
-    c->pos = start;
-    load_chunk(&x, c, &at);
-    now->c = c;
-    now->tile = 0;
-    qk(&x, now);
-    for (int i = 0; i < n_steps; i++) {
-        prepare(&x, now);
-        maxima(&x, now);
-        exps(&x, now, 0, 4);
-        if (i > 0) pv(&x, other);
-        exps(&x, now, 4, 10);
-        if (i + 1 < n_steps) {
-            other->tile = now->tile + 1;
-            if (other->tile == x.n_tiles) {
-                other->tile = 0;
-                c = &x.chunks[c == &x.chunks[0]];
-                c->pos = now->c->pos + CHUNK;
-                load_chunk(&x, c, &at);
-            }
-            other->c = c;
-            qk(&x, other);
+    for (x.pos = start; x.pos < x.end; x.pos += CHUNK) {
+        load_chunk(&x, &at);
+        for (int i = 0; i < x.n_tiles; i++) {
+            qk(&x, i);
+            prepare(&x, i);
+            maxima(&x, i);
+            exps(&x, i);
+            pv(&x, i);
         }
-        exps(&x, now, 10, ROWS);
-        struct step *t = now;
-        now = other;
-        other = t;
     }
-    pv(&x, other);
     finish(&x);
 }
 
