@@ -66,7 +66,11 @@ static inline void emu_shapes(int c, int a, int b)
     emu_need(amx.rows[c] == amx.rows[a] && amx.colsb[c] == amx.colsb[b] && amx.colsb[a] == 4 * amx.rows[b]);
     emu_need(amx.colsb[a] % 4 == 0 && amx.colsb[b] % 4 == 0);
 }
-static inline void emu_dot_i8(int c, int a, int b)
+static inline int emu_byte(uint8_t b, bool sign)
+{
+    return sign ? (int8_t)b : b;
+}
+static inline void emu_dot_8(int c, int a, bool a_sign, int b, bool b_sign)
 {
     emu_shapes(c, a, b);
     for (int m = 0; m < amx.rows[c]; m++)
@@ -74,7 +78,7 @@ static inline void emu_dot_i8(int c, int a, int b)
             uint32_t sum;
             memcpy(&sum, &amx.t[c][m][4 * n], 4);
             for (int k = 0; k < amx.colsb[a]; k++)
-                sum += (uint32_t)((int8_t)amx.t[a][m][k] * (int8_t)amx.t[b][k / 4][4 * n + k % 4]);
+                sum += (uint32_t)(emu_byte(amx.t[a][m][k], a_sign) * emu_byte(amx.t[b][k / 4][4 * n + k % 4], b_sign));
             memcpy(&amx.t[c][m][4 * n], &sum, 4);
         }
 }
@@ -102,7 +106,9 @@ static inline void emu_dot_bf16(int c, int a, int b)
 #define AMX_ZERO(t) emu_zero(t)
 #define AMX_LOAD(t, p, stride) emu_load(t, p, stride)
 #define AMX_STORE(t, p, stride) emu_store(t, p, stride)
-#define AMX_DOT_I8(c, a, b) emu_dot_i8(c, a, b)
+#define AMX_DOT_I8(c, a, b) emu_dot_8(c, a, true, b, true)
+#define AMX_DOT_SU8(c, a, b) emu_dot_8(c, a, true, b, false)
+#define AMX_DOT_US8(c, a, b) emu_dot_8(c, a, false, b, true)
 #define AMX_DOT_BF16(c, a, b) emu_dot_bf16(c, a, b)
 
 #endif

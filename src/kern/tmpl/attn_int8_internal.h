@@ -7,9 +7,7 @@
  * sum_ints. */
 #ifdef KERN_ISA
 
-#include <string.h>
-
-#include "kern/tmpl/v16_internal.h"
+#include "kern/tmpl/attn_int8_scales_internal.h"
 
 #define W 4
 #define STEPS 1
@@ -17,8 +15,6 @@
 #define SCALED 1
 #define VECS 4
 #define COEF_BYTES 8
-#define Q_TOP 16256.0f
-#define P_TOP 32640.0f
 
 struct q_form {
     float scale;
@@ -33,24 +29,6 @@ struct p_form {
 #else
 #include "kern/x86/attn_int8_words_internal.h"
 #endif
-
-// Magnitudes compare as integers. Returns the scale; *inverse 0: all are zero, or one is not a number.
-V16 float scale_of(v16i most, float top, float *inverse)
-{
-    uint32_t bits = (uint32_t)v16i_hmax(most);
-    float m;
-    memcpy(&m, &bits, sizeof m);
-    *inverse = 0;
-    if (bits >= 0x7f800000) return NAN;
-    if (m < 0x1p-100f) return 0;
-    *inverse = top / m;
-    return m / top;
-}
-
-V16 v16i rounded(v16 x, float inverse)
-{
-    return inverse > 0 ? v16i_round(v16_mul(x, v16_set1(inverse))) : v16i_zero();
-}
 
 V16 struct q_form q_pack(uint8_t *coefs, const float *q, int d)
 {

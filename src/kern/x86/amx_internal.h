@@ -35,6 +35,9 @@ static inline void amx_release(void)
 // c += a * b over bytes with a sign, four k at a time, in int32; over pairs of bf16 in float32.
 #define AMX_DOT_I8(c, a, b) __asm__ volatile("tdpbssd %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
 #define AMX_DOT_BF16(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
+// c += a * b where a has signs and b has none, and the other way round.
+#define AMX_DOT_SU8(c, a, b) __asm__ volatile("tdpbsud %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
+#define AMX_DOT_US8(c, a, b) __asm__ volatile("tdpbusd %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
 #endif
 
 #endif
