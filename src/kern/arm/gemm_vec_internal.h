@@ -31,6 +31,7 @@ SIMD_INLINE vf vf_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
 SIMD_INLINE vf vf_fms(vf a, vf b, vf c) { return vfmaq_f32(vnegq_f32(c), a, b); }
 SIMD_INLINE vf vf_fnma(vf a, vf b, vf c) { return vfmsq_f32(c, a, b); }
 SIMD_INLINE vf vf_of_vi(vi a) { return vcvtq_f32_s32(a); }
+SIMD_INLINE vf vf_of_nibble(vi a) { return vcvtq_f32_s32(vandq_s32(a, vdupq_n_s32(15))); }
 SIMD_INLINE vf vf_bits(vi a) { return vreinterpretq_f32_s32(a); }
 SIMD_INLINE vi vi_bits(vf a) { return vreinterpretq_s32_f32(a); }
 SIMD_INLINE vf vf_of_f16(const uint16_t *p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }

@@ -41,7 +41,7 @@ SIMD_INLINE void emit_quad(void *out, const enum emit mode, int k, int h, const 
         return;
     }
 #endif
-    for (int i = 0; i < 4; i++)
+    GEMM_UNROLL(4) for (int i = 0; i < 4; i++)
         vf_store((float *)out + 16 * (k + i) + h * VL, mode == EMIT_ROUND ? vf_round_bf16(v[i]) : v[i]);
 }
 
@@ -65,9 +65,13 @@ SIMD_INLINE void unpack_int(const enum qr_wfmt fmt, const uint8_t *panel, int fr
         if (f.minima) less = vf_mul(less, vf_of_vi(sub_mn(fmt, rec, s, h)));
         if (f.offset) less = vf_mul(ds, vf_set1((float)f.offset));
         sub_quads(fmt, rec, s, h, w);
-        for (int q = 0; q < f.sub / 4; q++) {
-            for (int b = 0; b < 4; b++) {
-                if (f.top)
+        GEMM_UNROLL(8) for (int q = 0; q < f.sub / 4; q++)
+        {
+            GEMM_UNROLL(4) for (int b = 0; b < 4; b++)
+            {
+                if (f.top && f.top < 16)
+                    v[b] = vf_fms(ds, vf_of_nibble(vi_srl(w[q], 8 * b)), less);
+                else if (f.top)
                     v[b] = vf_fms(ds, vf_of_byte(w[q], b), less);
                 else
                     v[b] = vf_mul(ds, vf_of_vi(vi_sra(vi_sll(w[q], 24 - 8 * b), 24)));
@@ -84,7 +88,7 @@ SIMD_INLINE void unpack_f32(const uint8_t *panel, int from, int k, int h, const 
     const float *lines = (const float *)panel + h * VL;
     for (int i = from; i < k; i += 4) {
         vf v[4];
-        for (int j = 0; j < 4; j++) v[j] = i + j < k ? vf_load(lines + 16 * (size_t)(i + j)) : vf_zero();
+        GEMM_UNROLL(4) for (int j = 0; j < 4; j++) v[j] = i + j < k ? vf_load(lines + 16 * (size_t)(i + j)) : vf_zero();
         emit_quad(out, mode, i, h, v);
     }
 }
@@ -94,7 +98,8 @@ SIMD_INLINE void unpack_f16(const uint8_t *panel, int from, int k, int h, const 
 {
     for (int i = from; i < k; i += 4) {
         vf v[4];
-        for (int j = 0; j < 4; j += 2) { // the file's odd k ends with a zero
+        GEMM_UNROLL(2) for (int j = 0; j < 4; j += 2) // the file's odd k ends with a zero
+        {
             v[j] = v[j + 1] = vf_zero();
             if (i + j < k) vf_of_f16_pairs(panel + 32 * (size_t)(i + j) + 4 * h * VL, &v[j]);
         }

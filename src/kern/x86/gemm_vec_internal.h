@@ -50,6 +50,11 @@ SIMD_INLINE vi vi_sll(vi a, int n) { return _mm512_slli_epi32(a, (unsigned)n); }
 // Sixteen bytes in every 128 bits, and the byte of such a table at each byte of i (0..15).
 SIMD_INLINE vi vi_bcst16(const void *p) { return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)p)); }
 SIMD_INLINE vi vi_lookup16(vi table, vi i) { return _mm512_shuffle_epi8(table, i); }
+// The lower four bits of every lane: one look-up, on a port that conversions leave free.
+SIMD_INLINE vf vf_of_nibble(vi a)
+{
+    return _mm512_permutexvar_ps(a, _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+}
 // Float16 in the lower half of every lane.
 SIMD_INLINE vf vf_of_f16_low(vi a) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(a)); }
 // Where a is NaN: its upper half with the quiet bit; elsewhere b.
@@ -95,6 +100,7 @@ SIMD_INLINE vi vi_sra(vi a, int n) { return _mm256_srai_epi32(a, n); }
 SIMD_INLINE vi vi_sll(vi a, int n) { return _mm256_slli_epi32(a, n); }
 SIMD_INLINE vi vi_bcst16(const void *p) { return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)p)); }
 SIMD_INLINE vi vi_lookup16(vi table, vi i) { return _mm256_shuffle_epi8(table, i); }
+SIMD_INLINE vf vf_of_nibble(vi a) { return _mm256_cvtepi32_ps(_mm256_and_si256(a, _mm256_set1_epi32(15))); }
 SIMD_INLINE vf vf_of_f16_low(vi a)
 {
     const vi low = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1,
