@@ -25,11 +25,12 @@ struct kit {
     struct http_req *held[KIT_HELD]; // in order of arrival
     int n_held, n_taken, n_gone;
     atomic_int n_handled;
+    size_t live_bytes; // of HTTP's memory before it started
 };
 
 struct http_conf kit_conf(void);                             // small limits
 void kit_start(struct kit *k, const struct http_conf *conf); // NULL: kit_conf
-void kit_stop(struct kit *k);                                // drops what is still held
+void kit_stop(struct kit *k);                                // drops what is still held; no memory may be left of it
 struct http_req *kit_take(struct kit *k); // the next held request; the caller owns the reference
 void kit_wait_gone(struct kit *k, int n); // until n requests have reported gone
 

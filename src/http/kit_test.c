@@ -15,6 +15,7 @@
 
 #include "base/buf.h"
 #include "base/json.h"
+#include "base/mem.h"
 #include "base/test.h"
 
 uint64_t kit_now_us(void)
@@ -126,6 +127,7 @@ void kit_start(struct kit *k, const struct http_conf *conf)
     struct http_conf c = conf ? *conf : kit_conf();
     struct qr_error err = {0};
     memset(k, 0, sizeof *k);
+    k->live_bytes = qr_mem_live_bytes(QR_MEM_HTTP);
     pthread_mutex_init(&k->lock, NULL);
     pthread_cond_init(&k->change, NULL);
     c.arg = k;
@@ -138,6 +140,7 @@ void kit_stop(struct kit *k)
     while (k->n_taken < k->n_held) http_req_unref(&k->held[k->n_taken++]);
     pthread_mutex_destroy(&k->lock);
     pthread_cond_destroy(&k->change);
+    assert_int_equal(qr_mem_live_bytes(QR_MEM_HTTP), k->live_bytes);
 }
 
 static struct timespec kit_deadline(void)

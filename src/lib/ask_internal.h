@@ -33,7 +33,11 @@ struct ask {
 struct qr_lib *ask_open_lib(const char *name, const struct qr_lib_conf *conf);
 // A prompt of n random ids (never a special one), greedy, n_gen tokens, ignoring EOS, reporting tokens.
 void ask_init(struct ask *a, uint64_t seed, int32_t n_prompt, int32_t n_gen);
-// Submits n asks at once and reads until all have finished.
+// Submits n asks one after another and reads until all have finished.
 void ask_serve(struct qr_lib *lib, struct ask *asks, int n);
+// The same, and the engine finds all of them at once, however slow this thread is. For a library whose conf.trace was
+// ask_gate when it was opened.
+void ask_serve_at_once(struct qr_lib *lib, struct ask *asks, int n);
+void ask_gate(void *arg, const char *line, size_t bytes);
 
 #endif

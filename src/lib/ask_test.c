@@ -1,5 +1,6 @@
 #include "lib/ask_internal.h"
 
+#include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -68,16 +69,39 @@ static void take(struct ask *a, const struct qr_gen_event *ev)
     a->last.tokens = NULL;
 }
 
-void ask_serve(struct qr_lib *lib, struct ask *asks, int n)
+static pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t gate_opened = PTHREAD_COND_INITIALIZER;
+static bool gate_shut;
+
+static void shut_gate(bool shut)
 {
-    int left = n;
+    pthread_mutex_lock(&gate_lock);
+    gate_shut = shut;
+    pthread_cond_broadcast(&gate_opened);
+    pthread_mutex_unlock(&gate_lock);
+}
+
+void ask_gate(__attribute__((unused)) void *arg, const char *line, __attribute__((unused)) size_t bytes)
+{
+    if (line[0] != 'A') return; // a request that comes in, before the scheduler sees it
+    pthread_mutex_lock(&gate_lock);
+    while (gate_shut) pthread_cond_wait(&gate_opened, &gate_lock);
+    pthread_mutex_unlock(&gate_lock);
+}
+
+static void submit(struct qr_lib *lib, struct ask *asks, int n)
+{
     for (int i = 0; i < n; i++) {
         struct qr_error err = {0};
         asks[i].gen.req.prompt = asks[i].prompt;
         asks[i].gen.user = &asks[i];
         if (qr_lib_submit(lib, &asks[i].gen, &asks[i].id, &err) != QR_OK) fail_msg("submit: %s", err.msg);
     }
-    while (left > 0) {
+}
+
+static void read_all(struct qr_lib *lib, int n)
+{
+    for (int left = n; left > 0;) {
         struct qr_gen_event ev;
         assert_int_equal(qr_lib_next(lib, &ev, 20000), QR_OK);
         struct ask *a = ev.user;
@@ -88,4 +112,18 @@ void ask_serve(struct qr_lib *lib, struct ask *asks, int n)
         else if (a->cancel_after > 0 && a->n_ids == a->cancel_after)
             qr_lib_cancel(lib, a->id);
     }
+}
+
+void ask_serve(struct qr_lib *lib, struct ask *asks, int n)
+{
+    submit(lib, asks, n);
+    read_all(lib, n);
+}
+
+void ask_serve_at_once(struct qr_lib *lib, struct ask *asks, int n)
+{
+    shut_gate(true);
+    submit(lib, asks, n);
+    shut_gate(false);
+    read_all(lib, n);
 }

@@ -72,13 +72,14 @@ static struct qr_lib_conf conf_of(const struct way *w, struct qr_lib_conf base)
 static void run_way(const char *model, const struct way *w, struct qr_lib_conf base, const struct ask *right, struct ask *got)
 {
     struct qr_lib_conf conf = conf_of(w, base);
+    conf.trace = ask_gate;
     struct qr_lib *lib = ask_open_lib(model, &conf);
     for (int round = 0; round <= w->prefix; round++) {
         for (uint64_t i = 0; i < N; i++) make_ask(&got[i], i);
         if (w->alone)
             for (int i = 0; i < N; i++) ask_serve(lib, &got[i], 1);
         else
-            ask_serve(lib, got, N);
+            ask_serve_at_once(lib, got, N);
         for (int i = 0; i < N; i++) {
             expect_same(&got[i], &right[i], w->name);
             if (round == 1 && w->n_blocks == 0) assert_int_equal(got[i].last.n_cached, got[i].n_prompt - 1);
