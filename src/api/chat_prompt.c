@@ -24,6 +24,7 @@ static enum qr_status bad(struct qr_error *err, size_t i, const char *what)
 // A list of parts becomes one text, the parts on lines of their own as vLLM joins them.
 static enum qr_status join_parts(qr_json *parts, size_t i, struct qr_buf *text, struct qr_error *err)
 {
+    if (qr_json_len(parts) == 0) return bad(err, i, "has an empty list of parts as content.");
     struct qr_json_iter it = qr_json_iter(parts);
     size_t k = 0;
     for (qr_json *part; (part = qr_json_next(&it, NULL, NULL)); k++) {

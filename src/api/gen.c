@@ -1,7 +1,6 @@
 /* A generation from its body to the engine's door: on a worker thread. */
 #include "api/api_internal.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,11 +70,8 @@ static void name_request(struct call *c, bool chat)
     size_t n = given ? strlen(given) : 0;
     if (!given && g->params.request_id.data)
         given = g->params.request_id.data, n = g->params.request_id.bytes;
-    bool ok = n > 0 && n <= 128;
-    for (size_t i = 0; ok && i < n; i++)
-        ok = isalnum((unsigned char)given[i]) || (given[i] && strchr("-_.:", given[i]));
     char own[40];
-    if (!ok) {
+    if (!given || !api_id_ok(given, n)) {
         uint64_t k = atomic_fetch_add(&a->n_ids, 1), salt = qr_mix64((uint64_t)a->started);
         n = (size_t)snprintf(own, sizeof own, "%016llx%016llx",
                              (unsigned long long)qr_rand_u64(a->seed, salt, k),

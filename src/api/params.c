@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -13,6 +14,7 @@
 enum field_kind {
     F_BOOL, // into a member; numbers within [lo, hi]
     F_INT,
+    F_TOKENS, // how many to generate: 0 only where that is allowed (check_tokens)
     F_REAL,
     F_REAL_OPEN, // within (lo, hi]
     F_JSON,      // kept as it is
@@ -39,6 +41,7 @@ struct field {
 // clang-format off
 #define BOOL(name, where, m) {name, where, F_BOOL, 0, 0, 0, IN(m), NULL}
 #define INT(name, where, m, lo, hi) {name, where, F_INT, 0, lo, hi, IN(m), NULL}
+#define TOKENS(name, where, m) {name, where, F_TOKENS, 0, INT64_LO, INT64_HI, IN(m), NULL}
 #define REAL(name, where, m, lo, hi) {name, where, F_REAL, 0, lo, hi, IN(m), NULL}
 #define OPEN(name, where, m, lo, hi) {name, where, F_REAL_OPEN, 0, lo, hi, IN(m), NULL}
 #define JSON(name, where, m) {name, where, F_JSON, 0, 0, 0, IN(m), NULL}
@@ -54,8 +57,8 @@ static const struct field fields[] = {
     FN("stream_options", BOTH, field_stream_options),
     INT("n", BOTH, n, 1, QR_CHOICES_MAX),
     INT("best_of", BOTH, best_of, 1, QR_CHOICES_MAX),
-    INT("max_tokens", BOTH, max_tokens, 0, INT64_HI),
-    INT("max_completion_tokens", CHAT, max_completion_tokens, 0, INT64_HI),
+    TOKENS("max_tokens", BOTH, max_tokens),
+    TOKENS("max_completion_tokens", CHAT, max_completion_tokens),
     INT("min_tokens", BOTH, min_tokens, 0, INT64_HI),
     BOOL("use_beam_search", BOTH, use_beam_search),
     REAL("length_penalty", BOTH, length_penalty, -100, 100),
@@ -93,7 +96,8 @@ static const struct field fields[] = {
     OPEN("timeout", BOTH, timeout, 0, 1e6),
     FN("cache_salt", BOTH, field_cache_salt),
     FN("request_id", BOTH, field_request_id),
-    ANY("user", BOTH), ANY("session_id", BOTH),
+    FN("user", BOTH, field_user),
+    ANY("session_id", BOTH),
     NEUTRAL("parallel_tool_calls", CHAT, N_FALSE | N_TRUE), // without tools it changes nothing
     NEUTRAL("include_reasoning", CHAT, N_FALSE | N_TRUE),
     // Known, and not supported (yet): passes only where it changes nothing.
@@ -147,14 +151,36 @@ static enum qr_status read_int(const struct field *f, qr_json *v, int64_t *out, 
     int64_t x;
     enum qr_json_type t = qr_json_type(v);
     if (t != QR_JSON_INT && t != QR_JSON_REAL) return field_type_error(err, f->name, "an integer", v);
-    if (!qr_json_int64(v, &x))
-        return qr_fail_param(err, QR_EINVAL, f->name, "`%s` must be an integer of 64 bits.", f->name);
+    if (!qr_json_int64(v, &x)) {
+        double given = NAN;
+        (void)qr_json_double(v, &given);
+        bool whole = !isfinite(given) || given == floor(given);
+        return qr_fail_param(err, QR_EINVAL, f->name, "`%s` must be an integer%s, got %.17g.", f->name,
+                             whole ? " of 64 bits" : "", given);
+    }
     if ((double)x < f->lo || (double)x > f->hi) {
         if (f->hi >= INT64_HI)
             return qr_fail_param(err, QR_EINVAL, f->name, "`%s` must be at least %.0f.", f->name, f->lo);
         return qr_fail_param(err, QR_EINVAL, f->name, "`%s` must be between %.0f and %.0f.", f->name, f->lo,
                              f->hi);
     }
+    *out = x;
+    return QR_OK;
+}
+
+static enum qr_status too_few(const char *name, const struct api_params *p, struct qr_error *err)
+{
+    return qr_fail_param(err, QR_EINVAL, name, "`%s` must be at least 1%s.", name,
+                         p->chat ? "" : ", or 0 with `echo`");
+}
+
+static enum qr_status read_tokens(const struct field *f, const struct api_params *p, qr_json *v, int64_t *out,
+                                  struct qr_error *err)
+{
+    int64_t x;
+    enum qr_status rc = read_int(f, v, &x, err);
+    if (rc != QR_OK) return rc;
+    if (x < 0) return too_few(f->name, p, err);
     *out = x;
     return QR_OK;
 }
@@ -201,6 +227,7 @@ static enum qr_status read_field(struct api_params *p, const struct field *f, qr
         *(bool *)at = qr_json_bool(v, false);
         return QR_OK;
     case F_INT: return read_int(f, v, at, err);
+    case F_TOKENS: return read_tokens(f, p, v, at, err);
     case F_REAL:
     case F_REAL_OPEN: return read_real(f, v, at, err);
     case F_JSON: *(qr_json **)at = v; return QR_OK;
@@ -212,16 +239,32 @@ static enum qr_status read_field(struct api_params *p, const struct field *f, qr
     }
 }
 
-// Lists a name for the X-Quire-Ignored header, unless it would not be safe in one or there is no more room.
+#define MORE "..." // stands for what is not listed
+
+// A name as it may stand in a header; "" as two quotes.
+static void escape(const char *name, size_t bytes, char out[3 * API_MAX_IGNORED_NAME + sizeof MORE])
+{
+    size_t n = 0;
+    if (bytes == 0) n = (size_t)sprintf(out, "\"\"");
+    for (size_t i = 0; i < bytes && i < API_MAX_IGNORED_NAME; i++) {
+        unsigned char c = (unsigned char)name[i];
+        bool plain = isalnum(c) || (c && strchr("_-.", c));
+        n += (size_t)sprintf(out + n, plain ? "%c" : "%%%02X", c);
+    }
+    if (bytes > API_MAX_IGNORED_NAME) n += (size_t)sprintf(out + n, MORE);
+    out[n] = 0;
+}
+
+// Lists a name for the X-Quire-Ignored header. The list ends in MORE once there was no room for one.
 static void ignore(struct api_params *p, const char *name, size_t bytes)
 {
-    size_t used = strlen(p->ignored);
-    if (bytes == 0 || bytes > 64 || used + bytes + 3 > sizeof p->ignored) return;
-    for (size_t i = 0; i < bytes; i++)
-        if (!isalnum((unsigned char)name[i]) && !strchr("_-.", name[i])) return;
-    if (used) memcpy(p->ignored + used, ", ", 2), used += 2;
-    memcpy(p->ignored + used, name, bytes);
-    p->ignored[used + bytes] = 0;
+    char text[3 * API_MAX_IGNORED_NAME + sizeof MORE];
+    size_t used = strlen(p->ignored), room = sizeof p->ignored - used;
+    const char *gap = used ? ", " : "";
+    if (used >= strlen(MORE) + 2 && strcmp(p->ignored + used - strlen(MORE) - 2, ", " MORE) == 0) return;
+    escape(name, bytes, text);
+    bool fits = strlen(gap) + strlen(text) + strlen(", " MORE) < room;
+    snprintf(p->ignored + used, room, "%s%s", gap, fits ? text : MORE);
 }
 
 // --- The whole request ---
@@ -232,8 +275,7 @@ static enum qr_status check_tokens(struct api_params *p, struct qr_error *err)
     int64_t max = p->max_tokens;
     if (p->max_completion_tokens >= 0) max = p->max_completion_tokens, name = "max_completion_tokens";
     if (max < 0 && !p->chat) max = 16; // OpenAI's default of completions
-    if (max == 0 && (p->chat || !p->echo))
-        return qr_fail_param(err, QR_EINVAL, name, "`%s` must be at least 1.", name);
+    if (max == 0 && (p->chat || !p->echo)) return too_few(name, p, err);
     if (max >= 0 && p->min_tokens > max)
         return qr_fail_param(err, QR_EINVAL, "min_tokens", "`min_tokens` must be at most `%s`.", name);
     if (p->min_tokens > INT32_MAX)

@@ -31,6 +31,8 @@
 // the way.
 #define API_MAX_ENTRIES (4 << 20)
 #define API_MAX_IGNORED_BYTES 512
+#define API_MAX_IGNORED_NAME 64 // bytes
+#define API_MAX_ID_BYTES 128    // of a client's own id for a request
 
 // What the limits of a request depend on.
 struct api_limits {
@@ -67,7 +69,9 @@ struct api_params {
     bool use_beam_search;
     double length_penalty, temperature, top_p, min_p, presence, frequency, repetition;
     bool want_logprobs;                  // chat's
-    char ignored[API_MAX_IGNORED_BYTES]; // "a, b": names that are safe in a header
+    // "a, b": other bytes than letters, digits and `_-.` as %XX, a name beyond API_MAX_IGNORED_NAME cut with "...", and
+    // "..." for those that find no room.
+    char ignored[API_MAX_IGNORED_BYTES];
 };
 
 // QR_EINVAL with err->param set; QR_ENOTSUP for a field that is known and not supported; QR_ENOMEM.
@@ -77,6 +81,9 @@ enum qr_status api_params_parse(qr_json *root, bool chat, const struct api_limit
 enum qr_status api_priority_check(int64_t priority, const struct api_limits *lim,
                                   struct qr_error *err) QR_MUST_CHECK;
 void api_params_fini(struct api_params *p);
+
+// Whether a client's id is harmless in a header, in JSON and in a log: 1 to API_MAX_ID_BYTES letters, digits and `-_.:`.
+bool api_id_ok(const char *id, size_t bytes);
 
 // A list of token ids, each in [0, n_vocab). *out is allocated (QR_MEM_REQ).
 enum qr_status api_ids_parse(qr_json *v, const char *param, int32_t n_vocab, size_t n_max, int32_t **out,

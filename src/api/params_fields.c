@@ -1,6 +1,7 @@
 /* Readers of the fields that are more than one number. */
 #include "api/params_internal.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -167,10 +168,29 @@ enum qr_status field_cache_salt(struct api_params *p, const char *name, qr_json 
     return QR_OK;
 }
 
+bool api_id_ok(const char *id, size_t bytes)
+{
+    if (bytes == 0 || bytes > API_MAX_ID_BYTES) return false;
+    for (size_t i = 0; i < bytes; i++)
+        if (!isalnum((unsigned char)id[i]) && (!id[i] || !strchr("-_.:", id[i]))) return false;
+    return true;
+}
+
 enum qr_status field_request_id(struct api_params *p, const char *name, qr_json *v,
                                 const struct api_limits *lim, struct qr_error *err)
 {
-    return one_string(name, v, &p->request_id, err);
+    enum qr_status rc = one_string(name, v, &p->request_id, err);
+    if (rc != QR_OK || api_id_ok(p->request_id.data, p->request_id.bytes)) return rc;
+    return qr_fail_param(err, QR_EINVAL, name, "`%s` must be 1 to %d letters, digits, -, _, . and :.", name,
+                         API_MAX_ID_BYTES);
+}
+
+// It changes no answer.
+enum qr_status field_user(struct api_params *p, const char *name, qr_json *v, const struct api_limits *lim,
+                          struct qr_error *err)
+{
+    struct qr_text_span unused;
+    return one_string(name, v, &unused, err);
 }
 
 enum qr_status field_truncation_side(struct api_params *p, const char *name, qr_json *v,

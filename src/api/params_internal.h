@@ -11,7 +11,7 @@ typedef enum qr_status field_fn(struct api_params *p, const char *name, qr_json 
 
 field_fn field_stream_options, field_stop, field_stop_ids, field_logit_bias, field_allowed, field_bad_words,
     field_response_format, field_cache_salt, field_request_id, field_truncation_side, field_kwargs,
-    field_logprobs, field_chat_template, field_early_stopping;
+    field_logprobs, field_chat_template, field_early_stopping, field_user;
 
 enum qr_status field_type_error(struct qr_error *err, const char *name, const char *expected, qr_json *v);
 

@@ -220,7 +220,6 @@ QR_TEST(params_let_neutral_values_pass)
         "\"response_format\":{\"type\":\"text\"}",
         "\"response_format\":null",
         "\"user\":\"x\"",
-        "\"user\":5",
         "\"stop_token_ids\":[]",
         "\"top_k\":0",
         "\"top_k\":-1",
@@ -292,9 +291,69 @@ QR_TEST(params_become_sampling)
     assert_int_equal(p.seed, 42);
     assert_int_equal(p.sampling.n_logprobs, 3);
     assert_int_equal(p.sampling.n_prompt_logprobs, 3); // echo with logprobs scores the prompt
-    assert_string_equal(p.ignored, "foo, bar-x");
+    assert_string_equal(p.ignored, "foo, bar-x, bad%0Aname");
     api_params_fini(&p);
     qr_json_free(&doc);
+}
+
+static void expect_ignored(const char *fields, const char *list)
+{
+    struct api_params p;
+    struct qr_error err;
+    struct qr_json_doc *doc = NULL;
+    assert_int_equal(parse(false, fields, &p, &doc, &err), QR_OK);
+    assert_string_equal(p.ignored, list);
+    api_params_fini(&p);
+    qr_json_free(&doc);
+}
+
+QR_TEST(params_list_every_unknown_name)
+{
+    expect_ignored("\"b\xc3\xa4r\":1", "b%C3%A4r");
+    expect_ignored("\"a b\":1,\"c,d\":2,\"100%\":3,\"\":4", "a%20b, c%2Cd, 100%25, \"\"");
+    expect_ignored("\"a\\u0000b\":1", "a%00b");
+    char fields[4096] = "", want[4096] = "";
+    memset(want, 'n', 64);
+    snprintf(fields, sizeof fields, "\"%s\":1,\"%sm\":1", want, want);
+    strcat(want, ", ");
+    memset(want + 66, 'n', 64);
+    strcat(want, "...");
+    expect_ignored(fields, want);
+    // More than there is room for: whole names, and a mark.
+    size_t n = 0;
+    for (int i = 0; i < 100; i++) n += (size_t)sprintf(fields + n, "%s\"field-%02d\":1", i ? "," : "", i);
+    n = 0;
+    for (int i = 0; i < 50; i++) n += (size_t)sprintf(want + n, "field-%02d, ", i);
+    strcat(want, "...");
+    expect_ignored(fields, want);
+}
+
+QR_TEST(params_refusals_say_what_is_wanted)
+{
+    static const struct {
+        bool chat;
+        const char *fields, *says;
+    } rows[] = {
+        {true, "\"max_tokens\":-1", "`max_tokens` must be at least 1."},
+        {true, "\"max_tokens\":0", "`max_tokens` must be at least 1."},
+        {true, "\"max_completion_tokens\":-7", "`max_completion_tokens` must be at least 1."},
+        {false, "\"max_tokens\":-1", "`max_tokens` must be at least 1, or 0 with `echo`."},
+        {false, "\"max_tokens\":0", "`max_tokens` must be at least 1, or 0 with `echo`."},
+        {false, "\"n\":2.5", "`n` must be an integer, got 2.5."},
+        {false, "\"seed\":1e30", "`seed` must be an integer of 64 bits, got 1e+30."},
+        {false, "\"n\":65", "`n` must be between 1 and 64."},
+        {false, "\"user\":5", "`user` must be a string"},
+        {false, "\"request_id\":\"a\\nb\"", "`request_id` must be 1 to 128 letters, digits"},
+        {false, "\"request_id\":\"\"", "`request_id` must be 1 to 128"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct api_params p;
+        struct qr_error err;
+        struct qr_json_doc *doc = NULL;
+        assert_int_equal(parse(rows[i].chat, rows[i].fields, &p, &doc, &err), QR_EINVAL);
+        if (!strstr(err.msg, rows[i].says)) fail_msg("%s: %s", rows[i].fields, err.msg);
+        qr_json_free(&doc);
+    }
 }
 
 QR_TEST(params_defaults_are_openais)

@@ -66,8 +66,9 @@ void engine_queue_expire(struct qr_engine *e, uint64_t now_ns)
     for (struct qr_sched_req *r; (r = qr_sched_expired(e->sched, now_ns));) {
         struct engine_req *er = r->user;
         char why[96];
-        snprintf(why, sizeof why, "The request waited %.1f s and was not begun in time. Try again later.",
-                 (double)(now_ns > r->arrival_ns ? now_ns - r->arrival_ns : 0) * 1e-9);
+        double s = (double)(now_ns > r->arrival_ns ? now_ns - r->arrival_ns : 0) * 1e-9;
+        snprintf(why, sizeof why, "The request waited %.*f %s and was not begun in time. Try again later.",
+                 s < 1e-3 ? 2 : s < 1 ? 0 : 1, s < 1 ? s * 1e3 : s, s < 1 ? "ms" : "s");
         er->status = QR_AGAIN;
         e->counts.n_expired++;
         engine_finish_all(e, er, UINT64_MAX, QR_FINISH_ERROR, why);

@@ -187,17 +187,12 @@ static void take_token(struct qr_lib *lib, struct lib_req *r, struct lib_choice 
 static void take_finish(struct qr_lib *lib, struct lib_req *r, struct lib_choice *c,
                         const struct qr_event *ev, struct qr_gen_event *out)
 {
-    qr_detok_flush(&c->detok, &lib->piece);
+    // A character that the end cuts is no part of the answer, as in vLLM: its text stays the beginning of what a longer
+    // answer would have been.
     out->finish = ev->finish;
     out->n_preemptions = ev->n_preemptions;
     memcpy(out->error, ev->error, sizeof out->error);
     out->status = ev->status;
-    int stop = emit_piece(lib, c, true);
-    if (stop >= 0) {
-        out->finish = QR_FINISH_STOP;
-        out->stop_string = stop;
-        return;
-    }
     if (c->stops) qr_stops_flush(c->stops, &lib->text);
     if (ev->finish == QR_FINISH_STOP && ev->stop_token >= 0 && !ends_by_eos(lib, r, ev->stop_token))
         out->stop_token = ev->stop_token;

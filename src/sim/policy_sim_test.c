@@ -200,7 +200,8 @@ QR_TEST(sim_queue_timeout_ends_only_what_was_not_begun)
             assert_int_equal(ev.kind, QR_EVENT_FINISH);
             assert_int_equal(ev.finish, QR_FINISH_ERROR);
             assert_int_equal(ev.status, QR_AGAIN);
-            assert_non_null(strstr(ev.error, "was not begun in time"));
+            assert_non_null(strstr(ev.error, "waited 2"));
+            assert_non_null(strstr(ev.error, " ms and was not begun in time"));
             assert_true(ev.now_ns - ev.arrival_ns >= 20000000 && ev.now_ns - ev.arrival_ns < 23000000);
         }
     }

@@ -154,8 +154,18 @@ def test_request_id_becomes_the_answers(tiny):
 
 
 def test_ignored_fields_are_listed(tiny):
-    r = tiny.post("/v1/completions", {"prompt": "a", "max_tokens": 1, "frobnicate": 1, "x-y": None, "bad name": 2})
-    assert r.status == 200 and r.headers["x-quire-ignored"] == "frobnicate, x-y"
+    r = tiny.post("/v1/completions", {"prompt": "a", "max_tokens": 1, "frobnicate": 1, "x-y": None, "bad name": 2, "b\u00e4r": 3, "a\nb": 4})
+    assert r.status == 200 and r.headers["x-quire-ignored"] == "frobnicate, x-y, bad%20name, b%C3%A4r, a%0Ab"
+
+
+def test_what_openai_refuses_is_refused(tiny):
+    hello = {"role": "user", "content": "hello"}
+    for fields, param, says in (({"messages": [{"role": "user", "content": []}]}, "messages", "empty list of parts"),
+                                ({"messages": [hello], "user": 5}, "user", "a string"),
+                                ({"messages": [hello], "request_id": "a\nb"}, "request_id", "1 to 128 letters"),
+                                ({"messages": [hello], "n": 2.5}, "n", "must be an integer, got 2.5")):
+        r = tiny.post("/v1/chat/completions", {"max_tokens": 1, **fields})
+        assert r.status == 400 and r.error["param"] == param and says in r.error["message"], r.text
 
 
 def test_return_token_ids(tiny):
