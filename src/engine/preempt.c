@@ -104,6 +104,19 @@ static void say_how(const struct qr_preemption *p, char *out, size_t cap)
         snprintf(out, cap, "dropped (about %.1f ms to compute them again; swapping: %.1f ms)", compute_ms, swap_ms);
 }
 
+// Why this one: the order of qr_sched_before, whose last is taken.
+static void say_why(const struct qr_preemption *p, char *out, size_t cap)
+{
+    const struct qr_sched_req *v = p->victim, *r = p->for_whom;
+    if (r->aged)
+        snprintf(out, cap, v->aged ? "of those that waited too long it came last"
+                                   : "the other waited so long that it goes first");
+    else if (v->class != r->class)
+        snprintf(out, cap, "its priority %d goes after priority %d", v->req->priority, r->req->priority);
+    else
+        snprintf(out, cap, "of those that run it began last");
+}
+
 void engine_log_preemptions(struct qr_engine *e, const struct qr_plan *plan)
 {
     const struct qr_preemption *p = NULL;
@@ -115,13 +128,14 @@ void engine_log_preemptions(struct qr_engine *e, const struct qr_plan *plan)
     if (!p) return;
     uint64_t now = e->conf.clock->now_ns(e->conf.clock);
     if (e->preempt.log_ns && now - e->preempt.log_ns < LOG_EVERY_NS) return;
-    char how[192];
+    char how[192], why[96];
     say_how(p, how, sizeof how);
+    say_why(p, why, sizeof why);
     QR_INFO("engine",
-            "preempted request %" PRIu64 " (priority %d, the last to come) so that request %" PRIu64
-            " finds a KV block: %d tokens %s; %" PRIu64
-            " preemptions since the last such line. More --kv-cache-memory-bytes or fewer --max-num-seqs avoid it.",
-            p->victim->id, p->victim->req->priority, p->for_whom->id, p->n_tokens, how, e->preempt.n_unlogged);
+            "preempted request %" PRIu64 " (%s) so that request %" PRIu64 " %s: %d tokens %s; %" PRIu64
+            " preemptions since the last such line. More --kv-cache-memory-bytes or %s --max-num-seqs avoid it.",
+            p->victim->id, why, p->for_whom->id, p->made_way ? "can begin" : "finds a KV block", p->n_tokens, how,
+            e->preempt.n_unlogged, p->made_way ? "more" : "fewer");
     e->preempt.log_ns = now ? now : 1;
     e->preempt.n_unlogged = 0;
 }

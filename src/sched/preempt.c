@@ -72,6 +72,7 @@ static void carry_out(struct qr_sched *s, const struct qr_preemption *p)
 void sched_preempt(struct qr_sched *s, struct qr_sched_req *v, struct qr_sched_req *for_whom)
 {
     struct qr_preemption p = choose(s, v, for_whom);
+    p.made_way = for_whom->state == QR_SCHED_WAITING;
     v->n_squeezed++;
     carry_out(s, &p);
 }

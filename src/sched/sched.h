@@ -66,6 +66,7 @@ struct qr_preemption { // for the log
     bool had_room;                 // there
     int32_t n_tokens;              // computed ones, those that sequences share once
     uint32_t n_blocks;             // that hold them
+    bool made_way;                 // for_whom waited, and the policy has it go first; else it ran and needed a block
     uint64_t swap_ns, compute_ns;  // what either way costs; swap: to `best` and back
 };
 struct qr_plan {

@@ -95,6 +95,8 @@ def test_priority_orders_what_waits_and_takes_the_slot(start):
     urgent = s.complete(**body(5))
     assert urgent["usage"]["completion_tokens"] == 5
     assert s.metric("quire:priority_preemptions_total") >= 1
+    line = next(line for line in s.log if "engine: preempted request" in line)
+    assert re.search(r"\(its priority 9 goes after priority 0\) so that request \d+ can begin", line), line
     later = Later(s, "c", {**LONG, "prompt": "c", "priority": 9})
     for _ in range(3):
         s.complete(**body(5))
@@ -165,7 +167,7 @@ def test_what_is_not_begun_in_time_gets_503(start, how):
     fields = {"timeout": 0.05} if how in ("field", "stream") else {}
     t = time.monotonic()
     r = s.post(C, body(3, stream=how == "stream", **fields), headers={"X-Request-Timeout": "0.05"} if how == "header" else None)
-    assert "was not begun in time" in is_refused(r)
+    assert re.search(r"waited ([1-9]\d+ ms|[1-9]\d*\.\d s) and was not begun in time", is_refused(r))
     assert time.monotonic() - t >= 0.05
     assert s.metric("quire:requests_expired_total") >= 1
     hold.close()
