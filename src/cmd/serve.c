@@ -23,7 +23,7 @@ static void help(void)
            "/v1/chat/completions, /v1/completions, /v1/models, /tokenize, /health, /metrics.\n\n"
            "  quire serve smollm2-135m-instruct                       on this machine only, port 8000\n"
            "  quire serve model.gguf --host 0.0.0.0 --api-key SECRET  for the network\n"
-           "  quire serve model.gguf --kv-cache-memory 4G --max-num-seqs 256\n");
+           "  quire serve model.gguf --kv-cache-memory-bytes 4G --max-num-seqs 256\n");
     qr_conf_help(QR_VERB_S, stdout);
 }
 

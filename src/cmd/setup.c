@@ -83,34 +83,9 @@ static enum qr_status read_template(const char *value, char **out, struct qr_err
     return QR_OK;
 }
 
-static enum qr_status in_range(const char *flag, int64_t v, int64_t lo, int64_t hi, struct qr_error *err)
-{
-    if (v >= lo && v <= hi) return QR_OK;
-    return qr_fail_param(err, QR_EINVAL, flag, "--%s: expected %lld to %lld, got %lld", flag, (long long)lo,
-                         (long long)hi, (long long)v);
-}
-
 static enum qr_status check_ranges(const struct qr_conf *c, struct qr_error *err)
 {
-    const struct {
-        const char *flag;
-        int64_t v, lo, hi;
-    } rows[] = {
-        {"max-model-len", c->max_model_len, 0, INT32_MAX / 2},
-        {"max-num-seqs", c->max_num_seqs, 1, 4096},
-        {"max-num-batched-tokens", c->max_num_batched_tokens, 1, 65536},
-        {"block-size", c->block_size, 16, 128},
-        {"num-gpu-blocks-override", c->num_gpu_blocks_override, 0, INT32_MAX},
-        {"max-num-queued-reqs", c->max_num_queued_reqs, 0, INT32_MAX},
-        {"max-num-queued-tokens", c->max_num_queued_tokens, 0, INT64_MAX},
-        {"max-logprobs", c->max_logprobs, 0, QR_LOGPROBS_MAX},
-        {"threads", c->threads, 0, 1024},
-        {"port", c->port, 0, 65535},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        enum qr_status s = in_range(rows[i].flag, rows[i].v, rows[i].lo, rows[i].hi, err);
-        if (s != QR_OK) return s;
-    }
+    _Static_assert(QR_LOGPROBS_MAX == 20, "conf/ranges.def says so too");
     if (c->block_size % 16)
         return qr_fail_param(err, QR_EINVAL, "block-size",
                              "--block-size: expected a multiple of 16, got %lld", (long long)c->block_size);

@@ -50,6 +50,14 @@ static const struct {
 #undef QR_OPT
 #undef QR_GROUP
 };
+static const struct range {
+    int opt, verbs;
+    int64_t lo, hi;
+} ranges[] = {
+#define QR_RANGE(field, verbs, lo, hi) {QR_OPT_##field, verbs, lo, hi},
+#include "conf/ranges.def"
+#undef QR_RANGE
+};
 #undef S
 #undef R
 #undef B
@@ -100,14 +108,37 @@ static bool parse_bool(const char *s, bool *out)
     return false;
 }
 
-// "auto" and -1 are 0 in options that count something.
-static bool parse_int(const char *s, int64_t *out)
+static struct range range_of(int i, int verb)
+{
+    for (size_t k = 0; k < sizeof ranges / sizeof ranges[0]; k++)
+        if (ranges[k].opt == i && (ranges[k].verbs & verb)) return ranges[k];
+    return (struct range){i, verb, 0, INT64_MAX};
+}
+
+static bool may_be_auto(int i)
+{
+    return strcmp(opts[i].dflt, "auto") == 0;
+}
+
+// Where the default is auto, that and -1 are 0.
+static bool parse_int(int i, int verb, const char *s, int64_t *out)
 {
     uint64_t u;
-    if (strcmp(s, "auto") == 0 || strcmp(s, "-1") == 0) return *out = 0, true;
-    if (!qr_parse_size(s, &u)) return false;
+    struct range r = range_of(i, verb);
+    if (may_be_auto(i) && (strcmp(s, "auto") == 0 || strcmp(s, "-1") == 0)) return *out = 0, true;
+    if (!qr_parse_size(s, &u) || (int64_t)u < r.lo || (int64_t)u > r.hi) return false;
     *out = (int64_t)u;
     return true;
+}
+
+static void int_wanted(int i, int verb, char *out, size_t cap)
+{
+    struct range r = range_of(i, verb);
+    int n = snprintf(out, cap, "%sa whole number from %lld", may_be_auto(i) ? "auto or " : "", (long long)r.lo);
+    if (r.hi < INT64_MAX)
+        snprintf(out + n, cap - (size_t)n, " to %lld", (long long)r.hi);
+    else
+        snprintf(out + n, cap - (size_t)n, " on");
 }
 
 static bool parse_real(const char *s, double *out)
@@ -128,16 +159,15 @@ static enum qr_status list_add(struct qr_conf *c, struct qr_strs *l, const char 
 }
 
 // Sets option i from text. A list that a weaker origin filled is replaced, one of the same origin grows.
-static enum qr_status set(struct qr_conf *c, int i, const char *s, enum qr_origin from, struct qr_error *err)
+static enum qr_status set(struct qr_conf *c, int verb, int i, const char *s, enum qr_origin from, struct qr_error *err)
 {
     const struct opt *o = &opts[i];
     void *field = (char *)c + o->at;
-    static const char *const wants[] = {"text",     "a whole number", "a size such as 512M or 2G",
-                                        "a number", "yes or no",      "a list"};
+    static const char *const wants[] = {"text", "", "a size such as 512M or 2G", "a number", "yes or no", "a list"};
     bool ok = true;
     switch (o->kind) {
     case STR: ok = (*(const char **)field = keep(c, s, strlen(s))) != NULL; break;
-    case INT: ok = parse_int(s, field); break;
+    case INT: ok = parse_int(i, verb, s, field); break;
     case SIZE: ok = qr_parse_size(s, field); break;
     case REAL: ok = parse_real(s, field); break;
     case BOOL: ok = parse_bool(s, field); break;
@@ -150,9 +180,12 @@ static enum qr_status set(struct qr_conf *c, int i, const char *s, enum qr_origi
     }
     }
     static const char *const origin[] = {"default", "config file", "environment", "flag"};
-    if (!ok)
-        return qr_fail_param(err, QR_EINVAL, o->flag, "--%s (from the %s): expected %s, got \"%.60s\"",
-                             o->flag, origin[from], wants[o->kind], s);
+    if (!ok) {
+        char whole[96];
+        int_wanted(i, verb, whole, sizeof whole);
+        return qr_fail_param(err, QR_EINVAL, o->flag, "--%s (from the %s): expected %s, got \"%.60s\"", o->flag,
+                             origin[from], o->kind == INT ? whole : wants[o->kind], s);
+    }
     c->origin[i] = from;
     return QR_OK;
 }
@@ -171,7 +204,7 @@ static enum qr_status from_env(struct qr_conf *c, int verb, struct qr_error *err
         env_name(opts[i].flag, name, sizeof name);
         const char *v = getenv(name);
         if (!v || !(opts[i].verbs & verb) || c->origin[i] > QR_FROM_ENV) continue;
-        enum qr_status s = set(c, i, v, QR_FROM_ENV, err);
+        enum qr_status s = set(c, verb, i, v, QR_FROM_ENV, err);
         if (s != QR_OK) return s;
     }
     return QR_OK;
@@ -218,7 +251,7 @@ static enum qr_status file_line(struct qr_conf *c, int verb, const char *path, i
     int i = find_flag(verb, name, strlen(name));
     if (i < 0) return qr_fail(err, QR_EINVAL, "%.80s:%d: no option is called \"%.40s\"", path, line_no, name);
     if (c->origin[i] > QR_FROM_FILE || !(opts[i].verbs & verb)) return QR_OK;
-    return set(c, i, value, QR_FROM_FILE, err);
+    return set(c, verb, i, value, QR_FROM_FILE, err);
 }
 
 static enum qr_status from_file(struct qr_conf *c, int verb, struct qr_error *err)
@@ -332,13 +365,13 @@ static enum qr_status unknown_flag(int verb, const char *arg, int code, struct q
 
 // Sets option i from optarg. Behind the model a list takes every word up to the next option:
 // --served-model-name a b.
-static enum qr_status set_flag(struct qr_conf *c, int i, int argc, char **argv, struct qr_error *err)
+static enum qr_status set_flag(struct qr_conf *c, int verb, int i, int argc, char **argv, struct qr_error *err)
 {
-    enum qr_status s = set(c, i, optarg ? optarg : "yes", QR_FROM_FLAG, err);
+    enum qr_status s = set(c, verb, i, optarg ? optarg : "yes", QR_FROM_FLAG, err);
     bool apart = optarg && optarg == argv[optind - 1];
     while (s == QR_OK && opts[i].kind == LIST && apart && c->args.n > 0 && optind < argc &&
            argv[optind][0] != '-')
-        s = set(c, i, argv[optind++], QR_FROM_FLAG, err);
+        s = set(c, verb, i, argv[optind++], QR_FROM_FLAG, err);
     return s;
 }
 
@@ -371,9 +404,9 @@ static enum qr_status from_flags(struct qr_conf *c, int verb, int argc, char **a
             QR_WARN("conf", "--%s has no effect: %s", foreign[code - VAL_FOREIGN].flag,
                     foreign[code - VAL_FOREIGN].why);
         else if (code >= VAL_NO && code < VAL_NO + QR_OPT_COUNT)
-            s = set(c, code - VAL_NO, "no", QR_FROM_FLAG, err);
+            s = set(c, verb, code - VAL_NO, "no", QR_FROM_FLAG, err);
         else if (code >= VAL_OPT && code < VAL_OPT + QR_OPT_COUNT)
-            s = set_flag(c, code - VAL_OPT, argc, argv, err);
+            s = set_flag(c, verb, code - VAL_OPT, argc, argv, err);
         else
             s = optopt && optopt < VAL_OPT
                     ? qr_fail(err, QR_EINVAL, "unknown option -%c (--help lists all)", optopt)
@@ -387,7 +420,7 @@ enum qr_status qr_conf_parse(int verb, int argc, char **argv, struct qr_conf *ou
 {
     *out = (struct qr_conf){0};
     enum qr_status s = QR_OK;
-    for (int i = 0; i < QR_OPT_COUNT && s == QR_OK; i++) s = set(out, i, opts[i].dflt, QR_FROM_DEFAULT, err);
+    for (int i = 0; i < QR_OPT_COUNT && s == QR_OK; i++) s = set(out, verb, i, opts[i].dflt, QR_FROM_DEFAULT, err);
     if (s == QR_OK) s = from_flags(out, verb, argc, argv, err);
     if (s == QR_OK) s = from_env(out, verb, err);
     if (s == QR_OK) s = from_file(out, verb, err);
@@ -427,7 +460,8 @@ void qr_conf_help(int verb, FILE *out)
         fputc('\n', out);
     }
     fprintf(out,
-            "\nEvery option is also QUIRE_<NAME> in the environment and `name: value` in a --config file.\n");
+            "\nEvery option is also QUIRE_<NAME> in the environment and `name: value` in a --config file. Where a "
+            "number's default is\nauto, -1 means the same.\n");
 }
 
 // A value as a setting's line shows it; "" where it is not set. Keys stay secret.

@@ -111,6 +111,40 @@ QR_TEST(conf_flags_and_errors)
     assert_int_equal(parse(&c, &err, "--config=/no/such", "m", NULL), QR_ENOTFOUND);
 }
 
+// -1 is no number of things; it means auto where that is the default, and is refused elsewhere.
+QR_TEST(conf_whole_numbers_have_ranges)
+{
+    struct qr_conf c;
+    struct qr_error err;
+    static const struct {
+        const char *flag, *says;
+    } bad[] = {
+        {"--num-gpu-blocks-override=-1", "expected a whole number from 0 to 2147483647, got \"-1\""},
+        {"--max-num-queued-tokens=-1", "(from the flag): expected a whole number from 0 on, got \"-1\""},
+        {"--max-num-queued-reqs=-1", "from 0 to 2147483647"},
+        {"--seed=-1", "from 0 on"},
+        {"--seed=auto", "from 0 on"},
+        {"--max-model-len=-5", "expected auto or a whole number from 0 to 1073741823, got \"-5\""},
+        {"--max-model-len=1G", "auto or a whole number from 0 to 1073741823"},
+        {"--max-num-seqs=0", "from 1 to 4096"},
+        {"--port=65536", "from 0 to 65535"},
+        {"--threads=2.5", "from 0 to 1024"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_int_equal(parse(&c, &err, "m", bad[i].flag, NULL), QR_EINVAL);
+        assert_non_null(strstr(err.msg, bad[i].says));
+    }
+    static const char *const autos[] = {"--max-model-len=-1", "--max-model-len=auto", "--max-model-len=0"};
+    for (size_t i = 0; i < sizeof autos / sizeof autos[0]; i++) {
+        assert_int_equal(parse(&c, &err, "m", autos[i], NULL), QR_OK);
+        assert_int_equal(c.max_model_len, 0);
+        qr_conf_free(&c);
+    }
+    char *words[] = {"sim", "m", "--max-num-seqs", "100000", NULL}; // another verb has ranges of its own
+    assert_int_equal(qr_conf_parse(QR_VERB_M, 4, words, &c, &err), QR_OK);
+    qr_conf_free(&c);
+}
+
 static enum qr_status parse_file(const char *text, size_t n, struct qr_error *err)
 {
     struct qr_conf c;
