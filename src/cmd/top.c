@@ -29,8 +29,9 @@ static void help(FILE *out)
     fprintf(out, "usage: quire top [URL] [options]\n\n"
                  "Shows the memory of a running `quire serve`: each cell is one or more KV blocks, in a colour of the\n"
                  "request that holds it; shared, cached and free blocks; requests, tokens a second, waste, prefix hits.\n"
-                 "URL is http://127.0.0.1:8000 unless given. q or Ctrl-C ends it.\n\n"
+                 "URL is http://127.0.0.1:8000 unless given. w shows the whole pool or the part in use, q or Ctrl-C ends it.\n\n"
                  "  quire top\n"
+                 "  quire top --port 9000\n"
                  "  quire top http://10.0.0.5:8000 --api-key KEY\n"
                  "  quire top --once            one picture as plain text, for a script or a bug report\n");
     qr_conf_help(QR_VERB_T, out);
@@ -86,13 +87,14 @@ static void show(const struct qr_buf *frame)
     fflush(stdout);
 }
 
-// Waits for the next look. False: q was pressed, or standard input ended.
-static bool rest(int ms, bool has_keys)
+// Waits for the next look; w changes what is looked at. False: q was pressed, or standard input ended.
+static bool rest(int ms, bool has_keys, struct top_view *v)
 {
     struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
     if (poll(&p, has_keys, ms) <= 0 || !(p.revents & (POLLIN | POLLHUP))) return true;
     char key;
     ssize_t n = read(STDIN_FILENO, &key, 1);
+    if (n == 1 && (key == 'w' || key == 'W')) v->whole = !v->whole;
     return n == 1 && key != 'q' && key != 'Q' && key != 3 && key != 4;
 }
 
@@ -180,9 +182,24 @@ static int live(struct top *t, struct top_view *v, int interval_ms)
             t->model[0] = 0; // another server may answer next time
         }
         show(&t->frame);
-    } while (rest(interval_ms, s.live) && !stopped);
+    } while (rest(interval_ms, s.live, v) && !stopped);
     screen_close(&s);
     return 0;
+}
+
+// The URL given, or --host and --port as one; an address that means any is this machine's own.
+static enum qr_status make_url(const struct qr_conf *c, char *out, size_t cap, struct qr_error *err)
+{
+    bool has_url = c->args.n > 0, v6 = strchr(c->host, ':') != NULL;
+    const char *host = strcmp(c->host, "0.0.0.0") == 0 ? "127.0.0.1" : strcmp(c->host, "::") == 0 ? "::1" : c->host;
+    if (has_url && (c->origin[QR_OPT_host] == QR_FROM_FLAG || c->origin[QR_OPT_port] == QR_FROM_FLAG))
+        return qr_fail(err, QR_EINVAL, "expected a URL, or --host and --port; got both");
+    if (has_url)
+        snprintf(out, cap, "%s", c->args.v[0]);
+    else
+        snprintf(out, cap, "http://%s%.200s%s:%d", v6 ? "[" : "", host, v6 ? "]" : "", (int)c->port);
+    qr_printable_line(out);
+    return QR_OK;
 }
 
 static enum qr_status open_top(const struct qr_conf *c, struct top *t, const char *url, struct qr_error *err)
@@ -208,12 +225,10 @@ int cmd_top(int argc, char **argv)
         return 0;
     }
     char url[300];
-    snprintf(url, sizeof url, "%s", conf.args.n ? conf.args.v[0] : "http://127.0.0.1:8000");
-    qr_printable_line(url);
     struct top t = {0};
-    struct top_view v = {.url = url};
+    struct top_view v = {.url = url, .whole = conf.whole};
     int rc;
-    if (open_top(&conf, &t, url, &err) != QR_OK)
+    if (make_url(&conf, url, sizeof url, &err) != QR_OK || open_top(&conf, &t, url, &err) != QR_OK)
         rc = cmd_fail(2, &err);
     else if (!conf.once && isatty(STDOUT_FILENO)) {
         v.colour = true;

@@ -63,12 +63,17 @@ struct cell {
     uint32_t owner; // of the last used one
 };
 
+static bool is_used(char state)
+{
+    return (state >= '1' && state <= '9') || state == '+';
+}
+
 static struct cell cell_of(const struct pool *p, int64_t from, int64_t to)
 {
     struct cell c = {.n_blocks = to - from};
     for (int64_t i = from; i < to && i < (int64_t)p->n_states; i++) {
         char s = p->states[i];
-        bool used = (s >= '1' && s <= '9') || s == '+';
+        bool used = is_used(s);
         c.n_cached += s == 'c';
         c.n_used += used;
         c.n_shared += used && s != '1';
@@ -98,16 +103,46 @@ static void put_ascii(struct qr_buf *out, const struct cell *c)
         qr_buf_char(out, c->n_cached ? ':' : '.');
 }
 
-// The pool in at most `lines` lines. Returns how many blocks a cell stands for.
-static int64_t draw_cells(const struct top_view *v, const struct pool *p, int lines, struct qr_buf *out,
-                          int *n_lines)
+struct part {
+    int64_t from, to, each; // blocks, and how many a cell stands for
+};
+
+// The blocks from the first to the last that a request holds, or that was ever used where none is held.
+static struct part held_part(const struct pool *p)
 {
-    int64_t n_cells = (int64_t)v->columns * lines, each = (p->n_blocks + n_cells - 1) / n_cells;
+    struct part r = {.from = (int64_t)p->n_states};
+    for (int64_t i = 0; i < (int64_t)p->n_states; i++) {
+        if (!is_used(p->states[i])) continue;
+        if (r.to == 0) r.from = i;
+        r.to = i + 1;
+    }
+    if (r.to == 0) r.from = 0, r.to = (int64_t)p->n_states;
+    return r;
+}
+
+// What is drawn in `lines` lines. A part begins with a line's first cell and fills the room, so that it stays put while
+// requests come and go.
+static struct part choose_part(const struct top_view *v, const struct pool *p, int lines)
+{
+    int64_t n_cells = (int64_t)v->columns * lines, n = p->n_blocks;
+    struct part r = {0, n, (n + n_cells - 1) / n_cells};
+    if (v->whole || r.each == 1) return r;
+    r = held_part(p);
+    r.from -= r.from % v->columns;
+    r.each = (r.to - r.from + n_cells - 1) / n_cells;
+    if (r.each < 1) r.each = 1;
+    r.to = r.from + r.each * n_cells < n ? r.from + r.each * n_cells : n;
+    return r;
+}
+
+static void draw_cells(const struct top_view *v, const struct pool *p, const struct part *part, struct qr_buf *out,
+                       int *n_lines)
+{
     int colour = -1;
     *n_lines = 0;
-    for (int64_t at = 0; at < p->n_blocks; ++*n_lines) {
-        for (int i = 0; i < v->columns && at < p->n_blocks; i++, at += each) {
-            struct cell c = cell_of(p, at, at + each < p->n_blocks ? at + each : p->n_blocks);
+    for (int64_t at = part->from; at < part->to; ++*n_lines) {
+        for (int i = 0; i < v->columns && at < part->to; i++, at += part->each) {
+            struct cell c = cell_of(p, at, at + part->each < part->to ? at + part->each : part->to);
             if (v->colour)
                 put_colour(out, &c, &colour);
             else
@@ -117,7 +152,6 @@ static int64_t draw_cells(const struct top_view *v, const struct pool *p, int li
         colour = -1;
         qr_buf_char(out, '\n');
     }
-    return each;
 }
 
 /* ==== Text. ==== */
@@ -207,6 +241,22 @@ static void draw_table(const struct top_view *v, qr_json *now, int lines, struct
     put_line(v, out, more);
 }
 
+// The legend, and which blocks the cells are where they are not all. Returns its lines.
+static int draw_legend(const struct top_view *v, qr_json *now, const struct part *part, struct qr_buf *out)
+{
+    char line[160];
+    snprintf(line, sizeof line, "a cell is %lld block%s of %lld tokens;  %s", (long long)part->each,
+             part->each == 1 ? "" : "s", (long long)number(now, "block_size"),
+             v->colour ? "\u2588 used  \u259a shared  \u2591 cached  \u00b7 free"
+                       : "a-z used  # shared  : cached  . free");
+    put_line(v, out, line);
+    if (part->to - part->from == number(now, "blocks")) return 1;
+    snprintf(line, sizeof line, "blocks %lld to %lld; no request holds another (%s: the whole pool)", (long long)part->from,
+             (long long)part->to - 1, v->colour ? "w" : "--whole");
+    put_line(v, out, line);
+    return 2;
+}
+
 enum qr_status top_draw(const struct top_view *v, qr_json *now, qr_json *before, struct qr_buf *out)
 {
     struct pool p;
@@ -215,20 +265,12 @@ enum qr_status top_draw(const struct top_view *v, qr_json *now, qr_json *before,
     if (!p.owners) return QR_ENOMEM;
     find_owners(now, &p);
     draw_head(v, now, before, out);
-    int room = v->lines - HEAD_LINES - TABLE_LINES - 2, n_lines = 0; // 2: the legend, an empty line
-    struct qr_buf cells = {0};
-    int64_t each = draw_cells(v, &p, room > 1 ? room : 1, &cells, &n_lines);
-    char line[160];
-    snprintf(line, sizeof line, "a cell is %lld block%s of %lld tokens;  %s", (long long)each,
-             each == 1 ? "" : "s", (long long)number(now, "block_size"),
-             v->colour ? "\u2588 used  \u259a shared  \u2591 cached  \u00b7 free"
-                       : "a-z used  # shared  : cached  . free");
-    put_line(v, out, line);
-    if (cells.len) qr_buf_add(out, cells.data, cells.len);
-    out->failed |= cells.failed;
-    qr_buf_fini(&cells);
+    int room = v->lines - HEAD_LINES - TABLE_LINES - 2, n_lines = 0; // 2: of the legend; the empty line is in HEAD_LINES
+    struct part part = choose_part(v, &p, room > 1 ? room : 1);
+    int n_legend = draw_legend(v, now, &part, out);
+    draw_cells(v, &p, &part, out, &n_lines);
     qr_buf_char(out, '\n');
-    draw_table(v, now, v->lines - HEAD_LINES - n_lines - 1, out);
+    draw_table(v, now, v->lines - HEAD_LINES - n_legend - n_lines, out);
     qr_free(p.owners);
     return out->failed ? QR_ENOMEM : QR_OK;
 }

@@ -7,7 +7,8 @@
  *   running 12  waiting 3  |  712 tok/s out, 1480 in  |  prefix hits 83 %  |  preemptions 0
  *   KV 38 % of 65535 blocks (1.5 GB): 412 used, 1200 cached ...; waste 1.4 %
  *
- *   aaaabbb##::::....   one cell stands for one or more blocks, in the order of their ids
+ *   aaaabbb##::::....   one cell stands for one or more blocks, in the order of their ids: of the whole pool where it fits
+ *                       at one block a cell, else from the first to the last block that a request holds
  *
  *   request  choice  state ...
  */
@@ -20,6 +21,7 @@
 struct top_view {
     int columns, lines;     // of the terminal; at least 20 and 8
     bool colour;            // 256 colours and block characters; else ASCII
+    bool whole;             // every block, also where a cell must stand for many; else the part that requests hold
     const char *url, *model; // printable
     double seconds;         // between the two pages; 0: there is no earlier one
 };

@@ -1,6 +1,7 @@
 /* Frames of `quire top`, as a person sees them. */
 #include "top/frame.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/test.h"
@@ -50,6 +51,49 @@ QR_TEST(top_draws_requests_blocks_and_rates)
                         "b        1      0  running        30      40       39       3      1.2\n"
                         "c        2      0  running        60      90       89       6      0.5\n"
                         "d        3      0  waiting         5       5        0       0      0.1\n");
+    qr_buf_fini(&out);
+}
+
+// The small page with another number of blocks, and a run of unused ones before what is used.
+static const char *large_page(int64_t n_blocks, int n_before, char *out, size_t cap)
+{
+    char *free_ones = calloc(1, (size_t)n_before + 1);
+    memset(free_ones, '-', (size_t)n_before);
+    snprintf(out, cap,
+             "{\"block_size\":16,\"blocks\":%lld,\"blocks_used\":3,\"states\":\"%s211cc\",\"sequences\":["
+             "{\"request\":1,\"choice\":0,\"state\":\"running\",\"blocks\":[%d,%d,%d]}]}",
+             (long long)n_blocks, free_ones, n_before, n_before + 1, n_before + 2);
+    free(free_ones);
+    return out;
+}
+
+QR_TEST(top_shows_the_part_of_a_large_pool_that_requests_hold)
+{
+    static char text[200000];
+    struct qr_buf out = {0};
+    struct top_view v = {.columns = 90, .lines = 24, .url = "u", .model = "m"};
+    const char *s = draw(&v, large_page(66000, 0, text, sizeof text), &out);
+    assert_null(strstr(s, "blocks of 16")); // one block a cell
+    assert_non_null(strstr(s, "a cell is 1 block of 16 tokens"));
+    assert_non_null(strstr(s, "\nblocks 0 to 1169; no request holds another (--whole: the whole pool)\n#bb::...."));
+    s = draw(&v, large_page(66000, 40000, text, sizeof text), &out);
+    assert_non_null(strstr(s, "\nblocks 39960 to 41129; no request"));
+    assert_non_null(strstr(s, "........#bb::......."));
+    s = draw(&v, large_page(40005, 40000, text, sizeof text), &out); // the pool ends within the first line
+    assert_non_null(strstr(s, "\nblocks 39960 to 40004; no request"));
+    v.whole = true;
+    s = draw(&v, large_page(66000, 40000, text, sizeof text), &out);
+    assert_non_null(strstr(s, "a cell is 57 blocks of 16 tokens"));
+    assert_null(strstr(s, "no request holds"));
+    v.whole = false;
+    s = draw(&v, "{\"block_size\":16,\"blocks\":66000,\"states\":\"\",\"sequences\":[]}", &out);
+    assert_non_null(strstr(s, "\nblocks 0 to 1169; no request"));
+    for (int lines = 8; lines < 40; lines++) { // the note does not cost a line too many
+        int n = 0;
+        v.lines = lines;
+        for (s = draw(&v, large_page(66000, 40000, text, sizeof text), &out); *s; s++) n += *s == '\n';
+        assert_true(n <= lines);
+    }
     qr_buf_fini(&out);
 }
 

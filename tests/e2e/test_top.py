@@ -20,6 +20,20 @@ def test_a_picture_of_an_idle_server(start):
     assert "".join(lines[4:5]) == "." * 64
 
 
+def test_a_large_pool_shows_what_is_in_use(start):
+    s = start("--num-kv-blocks", "20000", "--served-model-name", "m")
+    s.complete(list(range(10, 60)), max_tokens=4, ignore_eos=True)
+    lines = top("--port", str(s.port), "--once").stdout.splitlines()  # its cached blocks are to be seen one by one
+    assert lines[0] == f"quire top  m at {s.base}"
+    assert lines[3].startswith("a cell is 1 block of 16 tokens")
+    assert lines[4].startswith("blocks 0 to ") and "--whole" in lines[4]
+    assert lines[5].startswith("::") and lines[5].endswith("." * 60)
+    whole = top(s.base, "--once", "--whole").stdout
+    assert "no request holds" not in whole and "blocks of 16 tokens" in whole
+    r = top(s.base, "--port", "9")
+    assert r.returncode == 2 and "expected a URL, or --host and --port" in r.stderr
+
+
 def test_a_key_is_sent_and_a_wrong_one_is_said(start):
     s = start("--api-key", "secret")
     assert top(s.base, "--once", "--api-key", "secret").returncode == 0
