@@ -84,7 +84,8 @@ enum qr_status kernels_time_product(const struct kernels_arena *a, enum qr_class
             qr_acts_set_row(&acts, r, x);
         }
         t.g = (struct qr_gemm){
-            .w = &t.w, .panel1 = t.w.n_panels, .acts = &acts, .y = y, .ldy = (size_t)p.n, .scratch = scratch};
+            .w = &t.w, .panel1 = t.w.n_panels, .acts = &acts, .y = y, .ldy = (size_t)p.n, .scratch = scratch,
+            .ahead = qr_gemm_ahead(qr_isa_active())};
         p.ns = bench_quick_ns(multiply, &t);
         *out = p;
     }

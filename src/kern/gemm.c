@@ -36,6 +36,19 @@ const struct qr_gemm_impl *qr_gemm_pick(uint32_t isa_mask, enum qr_class c, enum
     return NULL;
 }
 
+/* Server processors with tiles have a third-level cache and memory so far away that one row gets a half of the weights a
+ * second that it gets when it asks for them by itself; 4,096 to 16,384 bytes ahead are alike. A Zen 4's own prefetching is
+ * disturbed by it (docs/PERFORMANCE.md). */
+size_t qr_gemm_ahead(uint32_t isa_mask)
+{
+#if defined(__x86_64__)
+    return qr_isa_has(isa_mask, QR_ISA_amx) ? 4096 : 0;
+#else
+    (void)isa_mask;
+    return 0;
+#endif
+}
+
 enum qr_akind qr_akind_of(enum qr_class c, enum qr_wfmt f)
 {
     if (c == QR_CLASS_P) return QR_A_BF16;

@@ -82,7 +82,12 @@ struct qr_gemm {
     // The last use of this scratch was a call of the same function with the same activations: what it
     // prepared of them is still there.
     bool again;
+    // Bytes before their use at which kernels of one to three rows ask memory for weights, 0 for not at all: costs or
+    // saves time, nothing else. What lies so far behind the last panel need not be mapped.
+    size_t ahead;
 };
+// What `ahead` suits the machine of this mask.
+size_t qr_gemm_ahead(uint32_t isa_mask);
 #define QR_GEMM_SCRATCH(k) ((size_t)(k)*3 * QR_PANEL * 4 + 98304)
 
 typedef void qr_gemm_fn(const struct qr_gemm *g);

@@ -93,6 +93,7 @@ enum qr_status qr_forward_new(const struct qr_model *m, struct qr_workers *w,
     f->m = m;
     f->workers = w;
     f->n_workers = qr_workers_count(w);
+    f->ahead = qr_gemm_ahead(qr_isa_active());
     f->conf = *conf;
     f->kern = qr_kern();
     f->kv = qr_kern_kv(f->kern, m->info.kvtype);

@@ -58,6 +58,7 @@ struct qr_forward {
     const struct qr_model *m;
     struct qr_workers *workers;
     int n_workers;
+    size_t ahead; // of products (struct qr_gemm)
     struct qr_forward_conf conf;
     int k_max; // the widest row of activations
     const struct qr_kern *kern;

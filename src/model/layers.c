@@ -171,6 +171,7 @@ static void multiply(struct qr_forward *f, const struct piece *p, int i_worker)
         .bias = p->lin->bias,
         .add = p->add,
         .scratch = forward_scratch(f, i_worker),
+        .ahead = f->ahead,
         .again = held->i_phase == now.i_phase && held->acts == now.acts && held->fn == now.fn,
     };
     *held = now;

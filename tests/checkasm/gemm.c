@@ -142,7 +142,7 @@ static void time_gemm(const struct ca_case *c, const struct qr_gemm_impl *e)
         float *x = ca_buf(sizeof *x * (size_t)m * k);
         ca_fill_plain(x, (size_t)m * k, 1);
         struct qr_acts acts = acts_of(qr_akind_of(e->cls, e->fmt), m, k, x);
-        b.g = (struct qr_gemm){.panel1 = b.w[0].n_panels, .acts = &acts, .ldy = (size_t)n};
+        b.g = (struct qr_gemm){.panel1 = b.w[0].n_panels, .acts = &acts, .ldy = (size_t)n, .ahead = qr_gemm_ahead(qr_isa_active())};
         b.g.y = ca_buf(sizeof *b.g.y * (size_t)m * n);
         b.g.scratch = ca_buf64(QR_GEMM_SCRATCH(k));
         ca_bench(bench_gemm, &b, 2.0 * m * n * k, CA_GFLOP);
@@ -166,7 +166,7 @@ static void check_gemm(const struct ca_case *c)
     fill_activations(x, (size_t)m * k, e->cls == QR_CLASS_P);
     ca_fill_plain(bias, (size_t)n, 1);
     struct qr_acts acts = acts_of(qr_akind_of(e->cls, e->fmt), m, k, x);
-    struct qr_gemm g = {.w = &w, .acts = &acts, .ldy = (size_t)n + (size_t)ca_below(9), .add = ca_below(2)};
+    struct qr_gemm g = {.w = &w, .acts = &acts, .ldy = (size_t)n + (size_t)ca_below(9), .add = ca_below(2), .ahead = ca_below(2) ? 4096 : 0};
     g.panel0 = ca_below(w.n_panels);
     g.panel1 = g.panel0 + 1 + ca_below(w.n_panels - g.panel0);
     if (ca_below(2)) g.bias = bias;

@@ -104,18 +104,20 @@ SIMD_INLINE void corrected(const enum qr_wfmt fmt, const vi *w, const int8_t *x,
 }
 
 /* While several rows keep the processor busy with one panel, the lines of the next are fetched; the
- * hardware's prefetcher alone would start anew at each. A single row runs at the memory's speed and needs no
- * help (it loses). */
-SIMD_INLINE void fetch_next(const void *rec, const int bytes, size_t panel_bytes, const int R, int h)
+ * hardware's prefetcher alone would start anew at each. Few rows run at the memory's speed: what they fetch, the
+ * machine says (qr_gemm_ahead). */
+SIMD_INLINE void fetch(const void *rec, const int bytes, size_t ahead, int h)
 {
-    if (R < 4 || h > 0) return;
-    for (int i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)rec + panel_bytes + i, 0, 2);
+    if (ahead == 0 || h > 0) return;
+    for (int i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)rec + ahead + i, 0, 2);
 }
+#define FEW_ROWS 4
+#define AHEAD(g, R) ((R) < FEW_ROWS ? (g)->ahead : (g)->w->panel_bytes)
 
-/* Micro-kernels: R rows (a constant) of the tile against half h of the panel; the next is `next` bytes on. */
+/* Micro-kernels: R rows (a constant) of the tile against half h of the panel; what is `ahead` bytes on is fetched. */
 
 // Float32 sums of subs: D15, and D where a sub is a group.
-SIMD_INLINE void micro_sub(const enum qr_wfmt fmt, const uint8_t *rec, size_t next, int k, const uint8_t *tile,
+SIMD_INLINE void micro_sub(const enum qr_wfmt fmt, const uint8_t *rec, size_t ahead, int k, const uint8_t *tile,
                            const int R, const int parts, int h, vf *acc)
 {
     const struct fmt_shape f = shape_of(fmt);
@@ -126,7 +128,7 @@ SIMD_INLINE void micro_sub(const enum qr_wfmt fmt, const uint8_t *rec, size_t ne
         for (int s = 0; s < n_subs; s++, tile += R * (4 + f.sub * parts)) {
             vi w[8];
             if (s * f.sub % 32 == 0) scale = (const float *)tile, tile += R * 4;
-            fetch_next(rec + (size_t)s * (f.rec_bytes / n_subs), (int)f.rec_bytes / n_subs, next, R, h);
+            fetch(rec + (size_t)s * (f.rec_bytes / n_subs), (int)f.rec_bytes / n_subs, ahead, h);
             weights(fmt, rec, s, h, w);
             vf ds = n_subs == 1 ? d : vf_mul(d, vf_of_vi(sub_sc(fmt, rec, s, h))), dm = m;
             if (f.minima && n_subs > 1) dm = vf_mul(m, vf_of_vi(sub_mn(fmt, rec, s, h)));
@@ -149,7 +151,7 @@ SIMD_INLINE void micro_sub(const enum qr_wfmt fmt, const uint8_t *rec, size_t ne
 }
 
 // Integer sums of the subs of a group of 256, then float32 sums of groups.
-SIMD_INLINE void micro_group(const enum qr_wfmt fmt, const uint8_t *rec, size_t next, int k, const uint8_t *tile,
+SIMD_INLINE void micro_group(const enum qr_wfmt fmt, const uint8_t *rec, size_t ahead, int k, const uint8_t *tile,
                              const int R, int h, vf *acc)
 {
     const struct fmt_shape f = shape_of(fmt);
@@ -161,7 +163,7 @@ SIMD_INLINE void micro_group(const enum qr_wfmt fmt, const uint8_t *rec, size_t 
         FOR_ROWS(r, R) dot[r] = min[r] = vi_zero();
         for (int s = 0; s < n_subs; s++, tile += R * (4 + f.sub)) {
             vi w[8];
-            fetch_next(rec + (size_t)s * (f.rec_bytes / n_subs), (int)f.rec_bytes / n_subs, next, R, h);
+            fetch(rec + (size_t)s * (f.rec_bytes / n_subs), (int)f.rec_bytes / n_subs, ahead, h);
             weights(fmt, rec, s, h, w);
             vi sc = sub_sc(fmt, rec, s, h), mn = f.minima ? sub_mn(fmt, rec, s, h) : vi_zero();
             FOR_CHAINS(r0, R)
@@ -223,9 +225,9 @@ static void gemm_d(const struct qr_gemm *g, struct tile_shape shape, fill_fn *fi
             vf acc[R];                                                                                       \
             FOR_ROWS(r, R) acc[r] = vf_zero();                                                               \
             if (parts == 1 && shape_of(NAME).group > 32)                                                     \
-                micro_group(NAME, p, g->w->panel_bytes, g->w->k, tile, R, h, acc);                           \
+                micro_group(NAME, p, AHEAD(g, R), g->w->k, tile, R, h, acc);                           \
             else                                                                                             \
-                micro_sub(NAME, p, g->w->panel_bytes, g->w->k, tile, R, parts, h, acc);                      \
+                micro_sub(NAME, p, AHEAD(g, R), g->w->k, tile, R, parts, h, acc);                      \
             FOR_ROWS(r, R) gemm_put(g, r0 + r, panel, h, acc[r]);                                            \
         }                                                                                                    \
     }

@@ -14,12 +14,14 @@
 #define FOR_ROWS(r, n) GEMM_UNROLL(8) for (int r = 0; r < (n); r++)
 #define FOR_HALVES(h) GEMM_UNROLL(4) for (int h = 0; h < HALVES; h++)
 #define ROWS_MAX 8 // of a tile; 4 where a panel takes several registers
+#define FEW_ROWS 4 // fewer run at the memory's speed
 
 // What a micro-kernel reads.
 struct operands {
     const uint8_t *w;           // a panel: float32 [k][16] or bf16 [k / 2][16][2]
     const uint8_t *x[ROWS_MAX]; // rows: float32 or bf16
     int k;
+    size_t ahead; // bytes of the panel that are fetched so long before they are read, or 0
 };
 
 enum operand { F32, BF16, F16 };
@@ -56,6 +58,8 @@ SIMD_INLINE void micro_f(const struct operands *o, const int R, const enum opera
     FOR_ROWS(r, R) FOR_HALVES(h) acc[r][h] = vf_zero();
     for (; i + 2 <= o->k; i += 2) {
         vf w[HALVES][2], x[2];
+        if (o->ahead) __builtin_prefetch(o->w + (wt == F32 ? 64 : 32) * (size_t)i + o->ahead, 0, 2);
+        if (o->ahead && wt == F32) __builtin_prefetch(o->w + 64 * (size_t)i + 64 + o->ahead, 0, 2);
         FOR_HALVES(h) weights_pair(o->w, i, h, wt, w[h]);
         FOR_ROWS(r, R)
         {
@@ -125,7 +129,7 @@ typedef void rows_fn(const struct qr_gemm *g, struct operands *o, int panel);
 // several, by more than the latency of fma costs.
 static void gemm_direct(const struct qr_gemm *g, rows_fn *rows)
 {
-    struct operands o = {.k = g->w->k};
+    struct operands o = {.k = g->w->k, .ahead = g->acts->m < FEW_ROWS ? g->ahead : 0};
     for (int p = g->panel0; p < g->panel1; p++) {
         o.w = g->w->data + (size_t)p * g->w->panel_bytes;
         rows(g, &o, p);
