@@ -166,7 +166,8 @@ static void check_gemm(const struct ca_case *c)
     fill_activations(x, (size_t)m * k, e->cls == QR_CLASS_P);
     ca_fill_plain(bias, (size_t)n, 1);
     struct qr_acts acts = acts_of(qr_akind_of(e->cls, e->fmt), m, k, x);
-    struct qr_gemm g = {.w = &w, .acts = &acts, .ldy = (size_t)n + (size_t)ca_below(9), .add = ca_below(2), .ahead = ca_below(2) ? 4096 : 0};
+    struct qr_gemm g = {.w = &w, .acts = &acts, .ldy = (size_t)n + (size_t)ca_below(9), .add = ca_below(2)};
+    g.ahead = ca_below(2) ? 4096 : 0;
     g.panel0 = ca_below(w.n_panels);
     g.panel1 = g.panel0 + 1 + ca_below(w.n_panels - g.panel0);
     if (ca_below(2)) g.bias = bias;
