@@ -42,7 +42,7 @@ struct qr_io {
 };
 struct qr_io_done {
     struct qr_io io;
-    enum qr_status status; // QR_EIO: what stands at the far end is unknown
+    enum qr_status status; // QR_EIO: what stands at the far end is unknown; QR_EFORMAT: not what was written there
     uint64_t elapsed_ns;   // of this I/O alone
 };
 

@@ -41,7 +41,9 @@ struct engine_preempt { // engine thread
     struct qr_preempt_costs costs;
     struct engine_median token, copy, io[2]; // by enum qr_io_kind
     uint64_t io_ns[2];
-    uint64_t io_log_ns, n_io_failed;
+    uint64_t io_log_ns;
+    uint64_t n_io_failed, n_io_logged, n_lost_logged; // of I/O, of those in the log, and tokens in it
+    struct qr_io_done io_failed; // the last
     uint64_t log_ns;     // of the last line about preemptions; 0: none
     uint64_t n_unlogged; // preemptions since
 };
@@ -150,6 +152,8 @@ void engine_costs_init(struct qr_engine *e);
 void engine_costs_take(struct qr_engine *e, const struct qr_batch *b, const struct qr_exec_result *res);
 // Learns from background I/O what it costs; one line a second at most says that it failed.
 void engine_io_done(struct qr_engine *e, const struct qr_io_done *done);
+// Says what failed since, when it is known how much is computed again for it.
+void engine_log_io(struct qr_engine *e);
 // At most one line a second says who was preempted, for whom, how, what it costs and what would avoid it.
 void engine_log_preemptions(struct qr_engine *e, const struct qr_plan *plan);
 // ==== measure.c ====

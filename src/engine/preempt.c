@@ -77,13 +77,25 @@ void engine_io_done(struct qr_engine *e, const struct qr_io_done *done)
         qr_sched_set_costs(e->sched, &p->costs);
         return;
     }
-    uint64_t now = e->conf.clock->now_ns(e->conf.clock);
     p->n_io_failed++;
+    p->io_failed = *done;
+}
+
+void engine_log_io(struct qr_engine *e)
+{
+    struct engine_preempt *p = &e->preempt;
+    if (p->n_io_failed == p->n_io_logged) return;
+    uint64_t lost = qr_sched_lost_tokens(e->sched), now = e->conf.clock->now_ns(e->conf.clock);
+    if (lost == p->n_lost_logged && qr_sched_io_in_flight(e->sched) > 0) return; // who waits for them still waits
     if (p->io_log_ns && now - p->io_log_ns < LOG_EVERY_NS) return;
+    const struct qr_io_done *d = &p->io_failed;
     QR_WARN("engine",
-            "a KV block could not be %s its file (%s; %" PRIu64 " so far): it is computed again",
-            done->io.kind == QR_IO_READ ? "read from" : "written to", qr_status_name(done->status), p->n_io_failed);
+            "KV blocks that could not be %s their file (%s): %" PRIu64 " (%" PRIu64 " so far); tokens computed again for it: %" PRIu64,
+            d->io.kind == QR_IO_READ ? "read from" : "written to",
+            d->status == QR_EFORMAT ? "checksum mismatch" : qr_status_name(d->status), p->n_io_failed - p->n_io_logged,
+            p->n_io_failed, lost - p->n_lost_logged);
     p->io_log_ns = now ? now : 1;
+    p->n_io_logged = p->n_io_failed, p->n_lost_logged = lost;
 }
 
 static void say_how(const struct qr_preemption *p, char *out, size_t cap)

@@ -252,6 +252,7 @@ enum qr_status qr_engine_step(struct qr_engine *e)
         const struct qr_plan *plan = qr_sched_plan(e->sched, now, e->conf.max_num_batched_tokens);
         trace_plan(e, now, plan);
         engine_log_preemptions(e, plan);
+        engine_log_io(e);
         engine_queue_take(e, plan, now);
         carry_out(e, plan);
         const struct qr_batch *batch = qr_sched_batch(e->sched);

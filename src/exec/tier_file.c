@@ -171,7 +171,7 @@ static enum qr_status work_on(struct tier_file *f, const struct qr_io *io)
     }
     enum qr_status st = transfer(f, QR_IO_READ, p, f->stride, at);
     if (st != QR_OK) return st;
-    if (qr_hash_words(io->file, p, f->conf.block_bytes) != f->sums[io->file]) return QR_EIO;
+    if (qr_hash_words(io->file, p, f->conf.block_bytes) != f->sums[io->file]) return QR_EFORMAT;
     if (!aligned) memcpy(block, p, f->conf.block_bytes);
     return QR_OK;
 }

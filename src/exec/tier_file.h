@@ -9,7 +9,7 @@
  * The file is one page that names it, then slots of block_bytes, each at a multiple of a page, so that it can be
  * read and written past the page cache (O_DIRECT), which would keep in memory what just left it. Where the
  * filesystem refuses that, it goes through the page cache. A sum over each block that was written is kept in
- * memory: a block that does not read back as it was written is an I/O error. */
+ * memory: a block that does not read back as it was written is QR_EFORMAT. */
 #ifndef QR_EXEC_TIER_FILE_H
 #define QR_EXEC_TIER_FILE_H
 

@@ -136,7 +136,7 @@ QR_TEST(tier_file_damage_is_an_error_and_no_answer)
     fputc(c ^ 4, other);
     fclose(other);
     tier_file_submit(f, &(struct qr_io){QR_IO_READ, 2, 0, NULL}, 1);
-    wait_for(f, 1, QR_EIO);
+    wait_for(f, 1, QR_EFORMAT);
     tier_file_submit(f, &(struct qr_io){QR_IO_READ, 1, 0, NULL}, 1);
     wait_for(f, 1, QR_OK);
     assert_int_equal(truncate(r.path, 4096 * 5), 0); // slots 4 and 5 are gone
@@ -281,7 +281,7 @@ QR_TEST(tier_file_that_is_kept_trusts_nothing_that_is_not_whole)
         if (f) {
             assert_int_equal(count_tags(f), want[i].n_tags);
             tier_file_submit(f, &(struct qr_io){QR_IO_READ, 1, 0, NULL}, 1);
-            wait_for(f, 1, i == 1 ? QR_OK : QR_EIO);
+            wait_for(f, 1, i == 1 ? QR_OK : QR_EFORMAT);
         }
         tier_file_free(&f);
         close_rig(&r);

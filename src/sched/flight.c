@@ -104,6 +104,24 @@ int32_t qr_sched_io(struct qr_sched *s, const struct qr_io **out)
     return n;
 }
 
+// What it had is gone, and is computed again.
+static void lose(struct qr_sched *s, struct qr_sched_req *r)
+{
+    const struct qr_seq *lead = qr_sched_req_leader(r);
+    for (int32_t i = 0; i < r->req->n_choices; i++) {
+        const struct qr_seq *q = &r->seqs[i];
+        int32_t shared = q == lead || !r->forked ? 0 : r->req->n_prompt;
+        if (q->n_computed > shared) s->counts.n_lost += (uint64_t)(q->n_computed - shared);
+    }
+    r->found = (struct qr_sched_found){0};
+    sched_drop_saved(s, r);
+}
+
+uint64_t qr_sched_lost_tokens(const struct qr_sched *s)
+{
+    return s->counts.n_lost;
+}
+
 void qr_sched_io_done(struct qr_sched *s, const struct qr_io_done *done)
 {
     struct sched_io *i = &s->ios[done->io.file];
@@ -120,7 +138,7 @@ void qr_sched_io_done(struct qr_sched *s, const struct qr_io_done *done)
     r->n_io--;
     if (done->status != QR_OK) r->io_failed = true;
     if (r->n_io > 0 || r->loading || !r->io_failed) return;
-    sched_drop_saved(s, r); // it waits
+    lose(s, r); // it waits
 }
 
 int32_t qr_sched_io_in_flight(const struct qr_sched *s)
@@ -133,7 +151,7 @@ static void start_over(struct qr_sched *s, struct qr_sched_req *r)
 {
     for (int32_t i = 0; i < r->req->n_choices; i++)
         if (r->seqs[i].slot >= 0) qr_kv_table_drop(s->tables, r->seqs[i].slot);
-    sched_drop_saved(s, r);
+    lose(s, r);
     r->loading = false;
     r->forked = r->n_live == 1;
     sched_fork(s, r);
@@ -151,6 +169,7 @@ void sched_land(struct qr_sched *s)
         r->loading = false;
         if (r->n_live == 1) r->forked = true;
         sched_forget_saved(s, r);
+        if (r->found.n_tokens > 0) sched_count_found(s, r);
     }
 }
 

@@ -48,6 +48,7 @@ static void carry_out(struct qr_sched *s, const struct qr_preemption *p)
         if (v->seqs[i].slot >= 0) sched_cache_tail(s, v, &v->seqs[i]);
     if (p->tier != QR_TIER_POOL && !v->loading) sched_save(s, v, p->tier);
     v->loading = false;
+    v->found = (struct qr_sched_found){0}; // it is looked for anew
     for (int32_t i = 0; i < v->req->n_choices; i++) {
         struct qr_seq *q = &v->seqs[i];
         if (q->slot < 0) continue;

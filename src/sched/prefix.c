@@ -90,15 +90,20 @@ static void note_classes(struct qr_sched *s, struct qr_sched_req *r, const struc
     for (int32_t pos = 0; pos < h->n_tokens && pos < n_prompt && !s->conf.exact; pos++) {
         if (!(hit_tokens(s, h, pos / bs)[pos % bs] & QR_KV_CLASS_D)) continue;
         r->prompt_d[pos / 8] |= (uint8_t)(1 << pos % 8);
-        s->counts.n_cache_generated++;
+        r->found.n_generated++;
     }
 }
 
 // A prompt token counts as a hit when it was never computed for this request before.
-static void count_hit(struct qr_sched *s, struct qr_sched_req *r, int32_t n_tokens)
+void sched_count_found(struct qr_sched *s, struct qr_sched_req *r)
 {
-    int32_t n_prompt = r->req->n_prompt, to = n_tokens < n_prompt ? n_tokens : n_prompt;
-    if (r->n_preemptions == 0 && reads(r)) s->counts.n_cache_queries += (uint64_t)n_prompt;
+    const struct qr_sched_found f = r->found;
+    struct qr_seq *q = qr_sched_req_leader(r);
+    int32_t n_prompt = r->req->n_prompt, to = f.n_tokens < n_prompt ? f.n_tokens : n_prompt;
+    r->found = (struct qr_sched_found){0};
+    if (q->n_seen < f.n_tokens) q->n_seen = f.n_tokens;
+    s->counts.n_cache_generated += (uint64_t)f.n_generated;
+    for (int t = 0; t < QR_TIERS; t++) s->counts.n_cache_hits_of[t] += (uint64_t)f.n_of[t];
     if (to <= r->n_prompt_seen) return;
     s->counts.n_cache_hits += (uint64_t)(to - r->n_prompt_seen);
     r->n_cached += to - r->n_prompt_seen;
@@ -111,15 +116,16 @@ void sched_adopt(struct qr_sched *s, struct qr_sched_req *r)
     if (!s->prefix || r->tier != QR_TIER_POOL) return;
     QR_ASSERT(h->r == r);
     struct qr_seq *q = qr_sched_req_leader(r);
-    count_hit(s, r, h->n_tokens);
+    r->found = (struct qr_sched_found){.n_tokens = h->n_tokens};
+    if (r->n_preemptions == 0 && reads(r)) s->counts.n_cache_queries += (uint64_t)r->req->n_prompt;
     note_classes(s, r, h);
     for (int32_t i = 0; i < h->n_full + (h->n_part > 0); i++)
         qr_kv_table_share(s->tables, q->slot, s->hit_ids[i]);
     sched_spill_adopt(s, r, q, h);
     q->n_computed = h->n_tokens;
-    if (q->n_seen < q->n_computed) q->n_seen = q->n_computed;
     q->place = h->place;
     q->n_indexed = h->n_full;
+    if (!r->loading) sched_count_found(s, r);
     h->r = NULL;
 }
 

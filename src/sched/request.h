@@ -73,6 +73,12 @@ struct qr_seq {
 
 enum qr_sched_state { QR_SCHED_NEW, QR_SCHED_WAITING, QR_SCHED_RUNNING, QR_SCHED_ENDED };
 
+// What an admission took over of the cache; it counts as found when all of it is in the pool.
+struct qr_sched_found {
+    int32_t n_tokens, n_generated; // the latter: those that are class D for it
+    int32_t n_of[QR_TIERS];        // prompt tokens that were never there before
+};
+
 struct qr_sched_req {
     qr_req_id id;
     struct qr_req *req;
@@ -94,6 +100,7 @@ struct qr_sched_req {
     int32_t n_prompt_seen;            // prompt tokens that were ever computed or found
     int32_t n_cached;                 // prompt tokens that were found, never computed
     uint8_t *prompt_d;                // (n_prompt bits) those that are class D: another turn's answer, found
+    struct qr_sched_found found;      // on its way; zero otherwise
     bool forked;                      // every live sequence goes its own way
     // The queue's (sched/queue.h).
     uint64_t turn;          // of its first admission, from 1; 0: it never ran

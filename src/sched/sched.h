@@ -91,6 +91,8 @@ void qr_sched_failed(struct qr_sched *s);
 int32_t qr_sched_io(struct qr_sched *s, const struct qr_io **out);
 // I/O came to its end, well or not. Between steps.
 void qr_sched_io_done(struct qr_sched *s, const struct qr_io_done *done);
+// Tokens that did not come back so, ever; a request's when all its I/O has ended.
+uint64_t qr_sched_lost_tokens(const struct qr_sched *s);
 // A slot of the file of cached prefixes holds what its tag says (struct qr_kv_tag), from an earlier process. Before
 // the first step. False: it is of no use.
 bool qr_sched_import(struct qr_sched *s, uint32_t slot, const void *tag);

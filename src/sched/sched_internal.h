@@ -65,6 +65,7 @@ struct sched_counts { // only grow
     uint64_t n_steps_of[QR_STEP_SIZES]; // by the step's tokens, as in the snapshot
     uint64_t n_cache_queries, n_cache_hits, n_cache_generated; // tokens, as in the snapshot
     uint64_t n_cache_hits_of[QR_TIERS];
+    uint64_t n_lost; // tokens that did not come back from the file
     uint64_t n_swaps, n_blocks_out[QR_TIERS], n_blocks_in[QR_TIERS];
 };
 
@@ -206,6 +207,8 @@ const struct sched_hit *sched_find(const struct qr_sched *s, struct qr_sched_req
 void sched_find_full(const struct qr_sched *s);
 // The request, which has slots now, begins with s->hit.
 void sched_adopt(struct qr_sched *s, struct qr_sched_req *r);
+// All that it began with is there: it counts as found.
+void sched_count_found(struct qr_sched *s, struct qr_sched_req *r);
 // After a step: full blocks of the sequence can be found from now on.
 void sched_index(struct qr_sched *s, struct qr_sched_req *r, struct qr_seq *q);
 // Before a sequence gives its blocks up: the last, partly filled one too; of dropped tokens, none.

@@ -85,15 +85,24 @@ const uint32_t *sched_spill_tokens(const struct qr_sched *s, int32_t i_hit)
     return qr_kv_store_tag(store_of(s, hit->tier), hit->slot)->tokens;
 }
 
+// Of n positions, those of the prompt that were never computed or found for this request.
+static int32_t new_of_prompt(const struct qr_sched_req *r, int32_t from, int32_t n)
+{
+    int32_t to = from + n < r->req->n_prompt ? from + n : r->req->n_prompt;
+    if (from < r->n_prompt_seen) from = r->n_prompt_seen;
+    return to > from ? to - from : 0;
+}
+
 void sched_spill_adopt(struct qr_sched *s, struct qr_sched_req *r, struct qr_seq *q, const struct sched_hit *h)
 {
+    int32_t bs = s->conf.block_size;
     // All are pinned before a block is taken for the first: that may evict, and what is evicted needs slots too.
     for (int32_t i = 0; i < h->n_tier; i++)
         qr_kv_store_pin(store_of(s, s->tier_hits[i].tier), s->tier_hits[i].slot);
     for (int32_t i = 0; i < h->n_tier; i++) {
         const struct sched_tier_hit *hit = &s->tier_hits[i];
         qr_block_id id = qr_kv_table_grow(s->tables, q->slot);
-        if (r->n_preemptions == 0) s->counts.n_cache_hits_of[hit->tier] += (uint64_t)s->conf.block_size;
+        r->found.n_of[hit->tier] += new_of_prompt(r, (h->n_full + i) * bs, bs);
         if (hit->tier == QR_TIER_RAM) {
             s->ins[s->n_ins++] = (struct qr_batch_copy){ram_at(s) + hit->slot, id, QR_TIER_RAM, QR_TIER_POOL};
             continue;

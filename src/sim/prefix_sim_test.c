@@ -81,6 +81,59 @@ QR_TEST(engine_reset_holds_for_all_that_comes_later)
     sim_rig_close(&r);
 }
 
+// A prompt of five blocks in a file; the pool has been given back, so that only the file has them.
+static void open_spilled(struct rig *r, struct rig_req *q)
+{
+    sim_rig_open(r, &(struct rig_conf){.block_size = 16,
+                                       .n_blocks = 12,
+                                       .max_num_seqs = 4,
+                                       .budget = 64,
+                                       .max_model_len = 160,
+                                       .n_vocab = VOCAB,
+                                       .prefix_caching = true,
+                                       .n_staging = 16,
+                                       .n_prefix_file = 64});
+    sim_rig_req_init(q, 1, 90, 4, VOCAB);
+    assert_int_equal(run(r, q), 0);
+    for (uint64_t seed = 2; seed < 4; seed++) { // others push it out
+        struct rig_req other;
+        sim_rig_req_init(&other, seed, 150, 4, VOCAB);
+        assert_int_equal(run(r, &other), 0);
+        sim_rig_req_fini(&other);
+    }
+}
+
+QR_TEST(engine_counts_cached_tokens_that_came_back_from_the_file)
+{
+    struct rig r;
+    struct rig_req q;
+    open_spilled(&r, &q);
+    struct qr_snapshot before = sim_rig_snap(&r);
+    assert_int_equal(run(&r, &q), 80);
+    assert_int_equal(sim_rig_snap(&r).n_cache_hits - before.n_cache_hits, 80);
+    assert_int_equal(sim_rig_snap(&r).n_cache_hits_of[QR_TIER_FILE], 80);
+    sim_rig_req_fini(&q);
+    sim_rig_close(&r);
+}
+
+QR_TEST(engine_counts_no_cached_token_that_did_not_come_back)
+{
+    struct rig r;
+    struct rig_req q;
+    open_spilled(&r, &q);
+    struct qr_snapshot before = sim_rig_snap(&r);
+    r.spy.fail_reads = 1;
+    assert_int_equal(run(&r, &q), 0); // one is enough: the prompt is computed from its begin
+    struct qr_snapshot s = sim_rig_snap(&r);
+    assert_int_equal(r.spy.fail_reads, 0);
+    assert_int_equal(s.n_cache_hits, before.n_cache_hits);
+    assert_int_equal(s.n_cache_hits_of[QR_TIER_FILE], 0);
+    assert_int_equal(s.n_prompt_tokens - before.n_prompt_tokens, 90);
+    assert_int_equal(s.n_recomputed_tokens, before.n_recomputed_tokens);
+    sim_rig_req_fini(&q);
+    sim_rig_close(&r);
+}
+
 QR_TEST(engine_caches_no_token_behind_a_stop)
 {
     struct rig r;

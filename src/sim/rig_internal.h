@@ -45,6 +45,7 @@ struct rig_spy {
     int64_t n_batches, n_tokens;
     int32_t n_seqs_last; // rows of the last batch
     int32_t fail_waits;  // so many next waits fail
+    int32_t fail_reads;  // so many next reads from the file fail
     int32_t n_open;      // slots open now
     int32_t n_opens;     // ever
 };

@@ -69,7 +69,14 @@ static void spy_io_submit(struct qr_exec *x, const struct qr_io *io, int32_t n)
 
 static int32_t spy_io_poll(struct qr_exec *x, struct qr_io_done *out, int32_t cap, int timeout_ms)
 {
-    return spy_of(x)->inner->ops->io_poll(spy_of(x)->inner, out, cap, timeout_ms);
+    struct rig_spy *s = spy_of(x);
+    int32_t n = s->inner->ops->io_poll(s->inner, out, cap, timeout_ms);
+    for (int32_t i = 0; i < n && s->fail_reads > 0; i++) {
+        if (out[i].io.kind != QR_IO_READ) continue;
+        out[i].status = QR_EFORMAT;
+        s->fail_reads--;
+    }
+    return n;
 }
 
 static const void *spy_tier_tag(struct qr_exec *x, uint32_t i)
