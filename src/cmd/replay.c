@@ -72,20 +72,41 @@ static enum qr_status beside_simulation(const char *path, const struct qr_replay
     return st == QR_OK ? st : qr_fail(err, st, "no memory for the figures");
 }
 
+// Where the record ends, unless that is where the run did.
+static void say_end(const struct qr_replay *r)
+{
+    uint64_t n = r->recorded.n_unfinished;
+    if (r->cut_line == 0 && n == 0) return;
+    if (r->cut_line > 0)
+        printf("The trace ends within line %" PRIu64 "; the lines before count.", r->cut_line);
+    else
+        printf("The trace ends before the run did: the server was stopped, or still writes it.");
+    printf(" %" PRIu64 " requests had not finished", n);
+    if (n > 0) printf(" (%" PRIu64 " tokens drawn, which count below but in the times)", r->recorded.n_unfinished_tokens);
+    printf(".\n");
+}
+
 static enum qr_status tell(const char *path, struct qr_replay *r, struct qr_error *err)
 {
     struct qr_sim_summary a, b;
+    uint64_t n_unfinished = r->recorded.n_unfinished;
     printf("%" PRIu64 " steps of %" PRIu64 " requests (%" PRIu64 " tokens drawn) went through the scheduler again", r->n_steps,
-           r->recorded.n_records, r->n_tokens);
+           r->recorded.n_records + n_unfinished, r->n_tokens);
     if (r->differs) {
         printf("\n");
         return qr_fail(err, QR_EFORMAT, "%s", r->why);
     }
     printf(": every decision is the same\n");
-    if (r->recorded.n_records == 0) return QR_OK;
+    say_end(r);
+    if (r->n_steps == 0) return QR_OK;
     if (qr_sim_summarize(&r->recorded, r->n_choices_max, &a) != QR_OK) return qr_fail(err, QR_ENOMEM, "no memory for the figures");
     printf("\nAs it was recorded:\n");
     qr_sim_print(&a, stdout);
+    if (n_unfinished > 0) {
+        printf("\nNot simulated from its step times: they are also those of requests that had not finished.\n");
+        return QR_OK;
+    }
+    if (r->recorded.n_records == 0) return QR_OK;
     bool simulable = r->n_choices_max == 1 && r->conf.n_slots[QR_TIER_RAM] == 0 && r->conf.n_slots[QR_TIER_FILE] == 0;
     if (!simulable || r->conf.prefix_caching || r->has_budget) {
         printf("\nNot simulated from its step times: that is for runs with one answer a request, without swap, without a\n"

@@ -6,6 +6,7 @@
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -38,7 +39,12 @@ enum qr_status qr_lines_open(const char *path, struct qr_lines *out, struct qr_e
     struct qr_lines l = {.path = path};
     size_t n = strlen(path);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat st;
     if (fd < 0) return qr_fail(err, QR_ENOTFOUND, "%.180s: %s", path, strerror(errno));
+    if (fstat(fd, &st) == 0 && S_ISDIR(st.st_mode)) {
+        close(fd);
+        return qr_fail(err, QR_EINVAL, "%.180s: expected a file, got a directory", path);
+    }
     if (n > 3 && strcmp(path + n - 3, ".gz") == 0) {
         int pipe_end = unpack(fd, &l.child);
         close(fd);
@@ -90,6 +96,7 @@ enum qr_status qr_lines_next(struct qr_lines *l, struct qr_error *err)
     l->n++;
     if (n > LINE_BYTES_MAX || memchr(l->line, 0, n))
         return qr_fail(err, QR_EFORMAT, "%.150s:%ld: expected a line of text", l->path, l->n);
+    l->is_cut = l->line[n - 1] != '\n';
     while (n > 0 && (l->line[n - 1] == '\n' || l->line[n - 1] == '\r')) n--;
     l->line[n] = 0;
     l->len = n;

@@ -5,6 +5,7 @@
 #ifndef QR_SIM_LINES_H
 #define QR_SIM_LINES_H
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <sys/types.h>
 
@@ -16,10 +17,12 @@ struct qr_lines {
     pid_t child; // 0: none
     char *line;  // the last one read, without its end
     size_t cap, len;
+    bool is_cut; // the file ended within it
     long n; // its number, from 1
 };
 
-// Opens a text file, also .gz (by gzip as a child). QR_ENOTFOUND, QR_EIO, QR_ENOMEM with *err.
+// Opens a text file, also .gz (by gzip as a child). QR_ENOTFOUND, QR_EINVAL (a directory),
+// QR_EIO, QR_ENOMEM with *err.
 enum qr_status qr_lines_open(const char *path, struct qr_lines *out, struct qr_error *err) QR_MUST_CHECK;
 // QR_OK: the next line is in l->line; QR_AGAIN: there is none; QR_EIO, QR_EFORMAT (a NUL byte) with *err.
 enum qr_status qr_lines_next(struct qr_lines *l, struct qr_error *err) QR_MUST_CHECK;

@@ -32,6 +32,7 @@ struct replay {
     struct live *table[BUCKETS];
     struct live *news; // added since the last plan
     uint64_t now_ns, end_ns; // of the plan, of its step
+    uint64_t computed_ns;    // sum of what steps took
     bool paused;             // nothing was left to do since the last step
     const struct qr_plan *plan;
     uint64_t v[NUMBERS_MAX];
@@ -47,7 +48,7 @@ static enum qr_status bad(struct replay *p, const char *want)
 {
     char shown[48];
     snprintf(shown, sizeof shown, "%.40s", p->lines.line);
-    return qr_fail(p->err, QR_EFORMAT, "%.100s:%ld: expected %s, got \"%s\"", p->conf->path, p->lines.n, want, shown);
+    return qr_fail(p->err, QR_EFORMAT, "%.120s:%ld: expected %s, got \"%s\"", p->conf->path, p->lines.n, want, shown);
 }
 
 // Reads up to `max` numbers behind the letter; a negative one, as a priority may be, is its two's complement. False:
@@ -69,7 +70,7 @@ static bool read_numbers(struct replay *p, int max)
 static enum qr_status differs(struct replay *p, const char *what, uint64_t recorded, uint64_t came)
 {
     p->out->differs = true;
-    snprintf(p->out->why, sizeof p->out->why, "%s:%ld: step %" PRIu64 ": %s: recorded %" PRIu64 ", replayed %" PRIu64,
+    snprintf(p->out->why, sizeof p->out->why, "%.120s:%ld: step %" PRIu64 ": %s: recorded %" PRIu64 ", replayed %" PRIu64,
              p->conf->path, p->lines.n, p->out->n_steps + 1, what, recorded, came);
     return QR_OK;
 }
@@ -365,6 +366,7 @@ static enum qr_status take_computed(struct replay *p, const struct qr_batch *b)
     o->step_ns = steps;
     if (st != QR_OK) return st;
     o->step_ns[o->n_step_ns++] = p->v[0];
+    p->computed_ns += p->v[0];
     put_step(p, b, p->v[0]);
     bool cycle = p->conf->cycle_ns && o->n_step_ns <= p->conf->n_cycles;
     p->end_ns = p->now_ns + (cycle ? p->conf->cycle_ns[o->n_step_ns - 1] : p->v[0]);
@@ -469,7 +471,7 @@ static enum qr_status take_line(struct replay *p, const struct qr_batch **batch)
     case 'W': return take_flush(p);
     case 'Z': qr_sched_flushed(p->s); return QR_OK;
     case 'M': return take_trim(p);
-    default: return bad(p, "one of the letters of engine/trace.h");
+    default: return bad(p, "a line that begins with one of A B C D E F I J M O P Q R S T U V W X Z");
     }
 }
 
@@ -482,6 +484,10 @@ static enum qr_status read_all(struct replay *p)
                        p->conf->path);
     while (st == QR_OK && !p->out->differs) {
         st = qr_lines_next(&p->lines, p->err);
+        if (st == QR_OK && p->lines.is_cut) {
+            p->out->cut_line = (uint64_t)p->lines.n;
+            return QR_OK;
+        }
         if (st == QR_OK) st = take_line(p, &batch);
         p->out->n_lines++;
     }
@@ -510,11 +516,15 @@ enum qr_status qr_replay_run(const struct qr_replay_conf *conf, struct qr_replay
         qr_lines_close(&p->lines);
     }
     if (p->s) qr_sched_snapshot(p->s, &out->recorded.end);
+    out->recorded.recorded = true;
+    out->recorded.end.step_ns = p->computed_ns;
     drop_unanswered(&out->workload);
     if (conf->chrome) fputs(p->any_event ? "\n]\n" : "[]\n", conf->chrome);
     for (size_t i = 0; i < BUCKETS; i++)
         for (struct live *l = p->table[i], *next; l; l = next) {
             next = l->chain;
+            out->recorded.n_unfinished++;
+            out->recorded.n_unfinished_tokens += (uint64_t)l->times.n_output;
             free_live(l);
         }
     qr_sched_free(&p->s);

@@ -35,6 +35,7 @@ struct qr_replay {
     size_t n_step_ns;
     int32_t n_choices_max; // of any request
     bool has_budget;       // steps had a budget in time
+    uint64_t cut_line;     // the record ends within this line, which does not count; 0: with a whole one
     // of the reader
     size_t records_cap, items_cap, steps_cap;
 };

@@ -180,7 +180,7 @@ QR_TEST(replay_finds_what_was_changed)
     } bad[] = {{'P', "P 12\n", "P with a time"},      {'B', "B one\n", "five numbers"},
                {'T', "T 999999 0 1\n", "live request"}, {'E', "E 1 70 0\n", "live request"},
                {'C', "C 1 2 3 fcfs\n", "scheduler's numbers"}, {'A', "A 901 5 5 1 0 0 0 0 0 0 0 0 1 2\n", "prompt ids"},
-               {'D', "D\n", "D behind B"},            {'P', "Y 1\n", "letters"}};
+               {'D', "D\n", "D behind B"},            {'P', "Y 1\n", "one of A B C D"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         err = (struct qr_error){0};
         assert_int_equal(replay_changed(r.path, bad[i].letter, 1, bad[i].text, &out, &err), QR_EFORMAT);

@@ -88,6 +88,8 @@ static void sum_up(const struct qr_sim_result *r, struct qr_sim_summary *o)
         o->n_preempted_requests += r->records[i].n_preemptions > 0;
     }
     o->n_finished = r->n_records, o->n_refused = r->n_refused;
+    o->recorded = r->recorded, o->n_unfinished = r->n_unfinished;
+    o->n_unfinished_tokens = r->n_unfinished_tokens, o->n_output_tokens += r->n_unfinished_tokens;
     o->n_steps = e->n_steps, o->step_ns = e->step_ns;
     o->n_preemptions = e->n_preemptions, o->n_recomputed_tokens = e->n_recomputed_tokens;
     o->duration_s = seconds(r->begin_ns, r->end_ns);
@@ -135,8 +137,9 @@ static void print_times(FILE *f, const char *name, const struct qr_sim_times *t)
 
 void qr_sim_print(const struct qr_sim_summary *s, FILE *f)
 {
-    fprintf(f, "requests    %" PRIu64 " finished, %" PRIu64 " refused, in %.1f simulated seconds\n", s->n_finished, s->n_refused,
-            s->duration_s);
+    fprintf(f, "requests    %" PRIu64 " finished, %" PRIu64 " %s, in %.1f %s seconds\n", s->n_finished,
+            s->recorded ? s->n_unfinished : s->n_refused, s->recorded ? "unfinished" : "refused", s->duration_s,
+            s->recorded ? "recorded" : "simulated");
     fprintf(f, "throughput  %.3f requests/s, %.1f tokens/s generated, %.1f with prompts\n", s->requests_per_s,
             s->tokens_per_s, s->total_tokens_per_s);
     fprintf(f, "batch       %.2f sequences and %.1f tokens a step, %" PRIu64 " steps of %.2f ms\n", s->batch_mean,
@@ -148,6 +151,7 @@ void qr_sim_print(const struct qr_sim_summary *s, FILE *f)
             s->n_cached_tokens, s->n_prompt_tokens);
     fprintf(f, "preempted   %" PRIu64 " times, %" PRIu64 " requests; %" PRIu64 " tokens computed again\n", s->n_preemptions,
             s->n_preempted_requests, s->n_recomputed_tokens);
+    if (s->n_finished == 0) return; // the times below are theirs
     fprintf(f, "\n  %-30s %10s %10s %10s %10s %10s\n", "seconds", "mean", "p50", "p90", "p99", "max");
     print_times(f, "latency", &s->latency);
     print_times(f, "normalised latency, a token", &s->normalized);

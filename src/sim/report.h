@@ -17,6 +17,8 @@ struct qr_sim_times {
 
 struct qr_sim_summary {
     uint64_t n_finished, n_refused;
+    bool recorded;                   // a run that happened
+    uint64_t n_unfinished, n_unfinished_tokens; // of such a one: requests under way at its end; their tokens count in throughput
     double duration_s;               // from the first arrival to the last token
     double requests_per_s, tokens_per_s, total_tokens_per_s; // tokens: generated; total: prompts too
     double normalized_latency_s;     // mean over requests of end-to-end latency / output tokens (of one choice)

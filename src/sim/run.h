@@ -66,6 +66,9 @@ struct qr_sim_result {
     uint64_t itl[QR_SIM_ITL_BUCKETS];
     struct qr_snapshot end;
     bool shares; // the layout lets sequences share blocks
+    // Of a recorded run: how many requests had not finished when its record ends, and the tokens that they had drawn.
+    bool recorded;
+    uint64_t n_unfinished, n_unfinished_tokens;
     bool stopped; // before the end: records with finish_ns 0 were under way
 };
 

@@ -5,7 +5,7 @@ import subprocess
 import threading
 
 import pytest
-from conftest import QUIRE, TINY
+from conftest import QUIRE, TINY, Server
 
 
 def replay(path, *args):
@@ -102,3 +102,62 @@ def test_a_limit_of_file_sizes_is_an_error_and_no_signal(tmp_path, flags):
 
     r = serve_once(*flags, cwd=tmp_path, preexec_fn=limit)
     assert r.returncode == 1 and "File too large" in r.stderr, (r.returncode, r.stderr)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A trace of four requests."""
+    path = tmp_path_factory.mktemp("trace") / "run.trace"
+    s = Server(TINY, "--trace-file", str(path), "--no-enable-prefix-caching", "--step-budget-ms", "0")
+    for i in range(4):
+        s.complete(list(range(10, 40 + 11 * i)), max_tokens=30, ignore_eos=True)
+    s.stop()
+    return path
+
+
+def test_figures_of_a_record_are_of_what_happened(whole):
+    out = replay(whole).stdout
+    assert "4 finished, 0 unfinished, in " in out and "recorded seconds" in out and "simulated seconds" not in out
+    batch = next(line for line in out.splitlines() if line.startswith("batch"))
+    assert float(batch.split(" steps of ")[1].split()[0]) > 0, batch
+    assert "trace ends" not in out
+
+
+def test_a_cut_trace_says_where_it_ends_and_what_had_not_finished(whole, tmp_path):
+    lines = whole.read_text().splitlines(keepends=True)
+    begun = [i for i, line in enumerate(lines) if line.startswith("A ")]
+    ended = [i for i, line in enumerate(lines) if line.startswith("E ")]
+    cut = tmp_path / "cut.trace"
+    at = begun[3] + 20
+    cut.write_text("".join(lines[:at]) + lines[at][:1])  # within a line of the fourth request
+    r = replay(cut)
+    assert r.returncode == 0 and "of 4 requests" in r.stdout, r.stdout + r.stderr
+    assert f"The trace ends within line {at + 1}; the lines before count. 1 requests had not finished" in r.stdout
+    assert "3 finished, 1 unfinished" in r.stdout and "Not simulated from its step times" in r.stdout
+    at = ended[0] - 5
+    cut.write_text("".join(lines[:at]))  # between two lines, before any request has ended
+    r = replay(cut)
+    assert r.returncode == 0 and "of 1 requests" in r.stdout, r.stdout + r.stderr
+    assert "The trace ends before the run did" in r.stdout and "1 requests had not finished" in r.stdout
+    assert "0 finished, 1 unfinished" in r.stdout and " 0.0 tokens/s generated" not in r.stdout
+
+
+def test_a_killed_server_leaves_a_trace_that_is_replayed(tmp_path):
+    path = tmp_path / "run.trace"
+    s = Server(TINY, "--trace-file", str(path))
+    ids = [10 + i % 90 for i in range(400)]
+    for _ in range(4):  # more than a buffer of lines
+        s.complete(ids, max_tokens=50, ignore_eos=True)
+    s.proc.kill()
+    s.proc.wait()
+    assert path.stat().st_size > 0
+    r = replay(path)
+    assert r.returncode == 0 and "The trace ends" in r.stdout and "requests    " in r.stdout, r.stdout + r.stderr
+    (tmp_path / "none.trace").write_text("")
+    assert "none.trace:1: expected" in replay(tmp_path / "none.trace").stderr
+
+
+def test_lines_that_cannot_be_are_named_with_the_whole_path(whole, tmp_path):
+    bad = tmp_path / "bad.trace"
+    bad.write_text("".join(whole.read_text().splitlines(keepends=True)[:5]) + "Y 1\n")
+    assert f"{bad}:6: expected a line that begins with one of A B C D" in replay(bad).stderr
