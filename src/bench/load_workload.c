@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "bench/load_internal.h"
 #include "sim/prompt.h"
@@ -58,6 +59,7 @@ enum qr_status load_workload(struct load_maker *m, struct qr_error *err)
     struct qr_sim_workload w;
     enum qr_status st = qr_sim_workload_make(&conf, &w, err);
     if (st != QR_OK) return st;
+    if (w.unused[0]) QR_WARN("bench", "%s: %s: not known, and not used", c->workload, w.unused);
     size_t before = SIZE_MAX;
     bool dropped = false; // of this session: what comes after a turn that is left out is left out too
     for (size_t i = 0; st == QR_OK && i < w.n_items; i++) {

@@ -107,8 +107,9 @@ static enum qr_status look_at_load(struct planner *p)
 {
     struct qr_sim_workload_conf c = p->conf->load;
     struct qr_sim_workload w;
+    c.needs_rate = true;
     if (isinf(c.rate))
-        return qr_fail(p->err, QR_EINVAL, "--request-rate: expected requests a second to plan for, got inf");
+        return qr_fail(p->err, QR_EINVAL, "--request-rate: expected requests a second, above 0, to plan for, got inf");
     enum qr_status st = qr_sim_workload_make(&c, &w, p->err);
     if (st != QR_OK) return st;
     if (w.items[0].session >= 0)
@@ -117,6 +118,7 @@ static enum qr_status look_at_load(struct planner *p)
     p->rate = rate_of(&w);
     if (c.rate > 0 && p->n_sessions == 0) p->rate = c.rate;
     double least = ceil(LEAST_MARGIN * p->rate * least_s(p, &w));
+    memcpy(p->plan->unused, w.unused, sizeof w.unused);
     qr_sim_workload_free(&w);
     p->plan->rate = p->rate;
     if (!(least <= QR_PLAN_REPLICAS_MAX))

@@ -71,6 +71,7 @@ struct qr_plan {
     struct qr_plan_run alone; // one request at a time
     struct qr_plan_run *runs; // (n_runs) all that were compared, in order
     int n_runs, cap_runs;
+    char unused[160];   // of the load, as the workload says it
     uint64_t n_refused; // of n_requests of the chosen run: can never fit
     char refused_why[256];
 };

@@ -15,6 +15,7 @@ enum { STREAM_ROW = 11, STREAM_GAP, STREAM_KIND }; // of random numbers
 #define KINDS_MAX 16
 // Requests in memory at once: 88 bytes each.
 #define REQUESTS_MAX 100000000
+#define ARRIVAL_S_MAX 1e9
 
 void qr_sim_workload_free(struct qr_sim_workload *w)
 {
@@ -126,6 +127,18 @@ static size_t link_sessions(struct qr_sim_workload *w, int64_t n)
     return n_sessions;
 }
 
+// A clock of 64 bits counts nanoseconds for 584 years; answers must end within them too.
+static enum qr_status in_range(const struct qr_sim_workload *w, const struct qr_sim_workload_conf *c, struct qr_error *err)
+{
+    double most = 0;
+    for (size_t i = 0; i < w->n_items; i++) most = fmax(most, fmax(w->items[i].arrival_s, w->items[i].think_s));
+    if (most <= ARRIVAL_S_MAX) return QR_OK;
+    if (c->rate > 0)
+        return qr_fail(err, QR_EINVAL, "--request-rate: at %g a second the last of %zu requests comes after %.3g s: expected %g s at most",
+                       c->rate, w->n_items, most, ARRIVAL_S_MAX);
+    return qr_fail(err, QR_EINVAL, "--workload: %.120s: a time of %.3g s: expected %g s at most", c->source, most, ARRIVAL_S_MAX);
+}
+
 // Times of arrival. A later turn keeps the time from its session's start, or has none.
 static enum qr_status place(struct qr_sim_workload *w, const struct qr_sim_workload_conf *c, struct qr_error *err)
 {
@@ -139,12 +152,13 @@ static enum qr_status place(struct qr_sim_workload *w, const struct qr_sim_workl
             continue;
         }
         if (keep && it->session < 0 && !isnan(it->arrival_s)) continue;
-        if (keep) return qr_fail(err, QR_EINVAL, "--request-rate: %.120s has no times of arrival: expected requests a second, or inf for "
-                                                 "all at once", c->source);
+        if (keep)
+            return qr_fail(err, QR_EINVAL, "--request-rate: %.120s has no times of arrival: expected requests a second, above 0%s",
+                           c->source, c->needs_rate ? "" : ", or inf for all at once");
         at += qr_sim_gap(c->seed, n++, c->rate, c->burstiness);
         it->arrival_s = at;
     }
-    return QR_OK;
+    return in_range(w, c, err);
 }
 
 static enum qr_status from_words(const struct qr_sim_workload_conf *c, struct qr_sim_workload *w, struct qr_error *err)
@@ -153,8 +167,8 @@ static enum qr_status from_words(const struct qr_sim_workload_conf *c, struct qr
     int n_kinds = parse_words(c->source, kinds);
     if (n_kinds == 0)
         return qr_fail(err, QR_ENOTFOUND,
-                       "--workload: expected a file of requests or lengths such as 512/128 or 200/100*19,30000/100, got \"%.60s\"",
-                       c->source);
+                       "--workload: no such file: %.100s; expected a file of requests or lengths such as 512/128 or "
+                       "200/100*19,30000/100", c->source);
     enum qr_status st = alloc_items(w, c->n_requests ? (size_t)c->n_requests : WORDS_REQUESTS, err);
     if (st != QR_OK) return st;
     for (size_t i = 0; i < w->n_items; i++) {

@@ -13,8 +13,8 @@
  *                   it, answer included; its arrival is from the session's start
  *   think_s         of a turn: what the user takes after the answer before
  *
- * Other columns are ignored. In words: "512/128" is a prompt of 512 and an answer of 128 tokens; "200/100*19,30000/100"
- * nineteen of one kind for one of another. */
+ * The same for users is in README.md beside this. Other columns are ignored, and named in `unused`. In words: "512/128" is
+ * a prompt of 512 and an answer of 128 tokens; "200/100*19,30000/100" nineteen of one kind for one of another. */
 #ifndef QR_SIM_WORKLOAD_H
 #define QR_SIM_WORKLOAD_H
 
@@ -42,12 +42,14 @@ struct qr_sim_workload {
     uint64_t *hashes;
     size_t n_hashes;
     int32_t hash_tokens; // of a block that one hash id stands for; 0: there are none
+    char unused[160];    // columns, or keys of the first object, that stand for nothing here: "a", "b"
 };
 
 struct qr_sim_workload_conf {
     const char *source;  // a path, or lengths in words
     int64_t n_requests;  // 0: all rows of a file, 1000 of lengths in words
     double rate;         // a second (sessions, where there are any); 0: as the file says, INFINITY: all at once
+    bool needs_rate;     // for the error: all at once is nothing that the caller can take
     double burstiness;   // shape of the gamma distribution of gaps; 1: Poisson, below: in bursts
     int32_t shared_tokens; // of a prefix that is put before every prompt
     uint64_t seed;

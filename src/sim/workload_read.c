@@ -1,6 +1,7 @@
 /* Traces: CSV with a header, or JSON lines. */
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,12 +30,17 @@ struct reader {
     struct qr_error *err;
 };
 
-#define BAD(r, ...) bad_line(r, __VA_ARGS__)
 static enum qr_status bad_line(struct reader *r, const char *what, const char *expected, const char *got)
 {
-    const char *name = strrchr(r->lines.path, '/');
-    return qr_fail(r->err, QR_EFORMAT, "%.80s:%ld: %s: expected %s, got \"%.40s\"", name ? name + 1 : r->lines.path,
-                   r->lines.n, what, expected, got);
+    return qr_fail(r->err, QR_EFORMAT, "%.100s:%ld: %s: expected %s, got %.40s", r->lines.path, r->lines.n, what, expected, got);
+}
+
+// The same of a text that stands there.
+static enum qr_status bad_text(struct reader *r, const char *what, const char *expected, const char *text)
+{
+    char got[48];
+    snprintf(got, sizeof got, "\"%.40s\"", text);
+    return bad_line(r, what, expected, got);
 }
 
 static enum qr_status no_memory(struct reader *r)
@@ -100,7 +106,7 @@ static enum qr_status take_hashes(struct reader *r, char *text, struct qr_sim_it
         to = from;
         if (dash) ok = ok && whole(dash + 1, UINT64_MAX, &to) && to >= from && to - from < QR_SIM_TOKENS_MAX;
         if (dash) *dash = '-';
-        if (!ok) return BAD(r, "hash_ids", "ids and runs of them, as 0-13 27", part);
+        if (!ok) return bad_text(r, "hash_ids", "ids and runs of them, as 0-13 27", part);
         for (uint64_t id = from;; id++) {
             enum qr_status st = add_hash(r, id);
             if (st != QR_OK) return st;
@@ -114,7 +120,7 @@ static enum qr_status take_hashes(struct reader *r, char *text, struct qr_sim_it
 static enum qr_status take_tokens(struct reader *r, const char *what, const char *text, int32_t *out)
 {
     uint64_t v;
-    if (!whole(text, QR_SIM_TOKENS_MAX, &v) || v < 1) return BAD(r, what, "a whole number from 1 to 16777216", text);
+    if (!whole(text, QR_SIM_TOKENS_MAX, &v) || v < 1) return bad_text(r, what, "a whole number from 1 to 16777216", text);
     *out = (int32_t)v;
     return QR_OK;
 }
@@ -126,20 +132,20 @@ static enum qr_status take_field(struct reader *r, enum column c, char *text, st
     case ARRIVAL:
     case TIMESTAMP_MS:
         if (!text[0]) return QR_OK;
-        if (!seconds(text, &it->arrival_s)) return BAD(r, "arrival_s", "seconds >= 0", text);
+        if (!seconds(text, &it->arrival_s)) return bad_text(r, "arrival_s", "seconds >= 0", text);
         if (c == TIMESTAMP_MS) it->arrival_s /= 1000;
         return QR_OK;
     case INPUT: return take_tokens(r, "input_tokens", text, &it->n_prompt);
     case OUTPUT: return take_tokens(r, "output_tokens", text, &it->n_output);
     case HASHES: return take_hashes(r, text, it);
     case SESSION:
-        if (!whole(text, INT64_MAX, &v)) return BAD(r, "session", "a whole number", text);
+        if (!whole(text, INT64_MAX, &v)) return bad_text(r, "session", "a whole number", text);
         it->session = (int64_t)v;
         return QR_OK;
     case TURN: // rows of a session stand in order
-        return whole(text, INT32_MAX, &v) ? QR_OK : BAD(r, "turn", "a whole number", text);
+        return whole(text, INT32_MAX, &v) ? QR_OK : bad_text(r, "turn", "a whole number", text);
     case THINK:
-        if (text[0] && !seconds(text, &it->think_s)) return BAD(r, "think_s", "seconds >= 0", text);
+        if (text[0] && !seconds(text, &it->think_s)) return bad_text(r, "think_s", "seconds >= 0", text);
         return QR_OK;
     case N_COLUMNS: break;
     }
@@ -153,18 +159,29 @@ static int column_of(const char *name)
     return -1;
 }
 
+// A name that stands for nothing here: whoever asked is told.
+static void note_unused(struct reader *r, const char *name)
+{
+    size_t at = strlen(r->w.unused);
+    if (at + 40 > sizeof r->w.unused) return;
+    snprintf(r->w.unused + at, sizeof r->w.unused - at, "%s\"%.30s\"", at ? ", " : "", name);
+}
+
 static enum qr_status take_header(struct reader *r)
 {
     bool has[N_COLUMNS] = {0};
+    char shown[44];
+    snprintf(shown, sizeof shown, "%.40s", r->lines.line);
     char *rest = r->lines.line;
     for (char *name; (name = strsep(&rest, ","));) {
-        if (r->n_fields == 64) return BAD(r, "header", "at most 64 columns", "more");
+        if (r->n_fields == 64) return bad_line(r, "header", "at most 64 columns", "more");
         int c = column_of(name);
         if (c >= 0) has[c] = true;
+        if (c < 0) note_unused(r, name);
         r->fields[r->n_fields++] = c;
     }
     if (!has[INPUT] || !has[OUTPUT])
-        return BAD(r, "header", "columns input_tokens and output_tokens (and arrival_s, hash_ids, session)", "neither or one");
+        return bad_text(r, "header", "columns input_tokens and output_tokens (and arrival_s, hash_ids, session)", shown);
     return QR_OK;
 }
 
@@ -188,7 +205,7 @@ static enum qr_status take_csv(struct reader *r)
         char want[48];
         snprintf(want, sizeof want, "%d fields as in the header", r->n_fields);
         snprintf(text, sizeof text, n > r->n_fields ? "more than %d" : "%d", n > r->n_fields ? r->n_fields : n);
-        return BAD(r, "line", want, text);
+        return bad_line(r, "line", want, text);
     }
     return add_item(r, &it);
 }
@@ -199,7 +216,7 @@ static enum qr_status take_json_hashes(struct reader *r, qr_json *v, struct qr_s
     struct qr_json_iter each = qr_json_iter(v);
     for (qr_json *e; (e = qr_json_next(&each, NULL, NULL));) {
         int64_t id;
-        if (!qr_json_int64(e, &id)) return BAD(r, "hash_ids", "whole numbers", qr_json_type_name(qr_json_type(e)));
+        if (!qr_json_int64(e, &id)) return bad_line(r, "hash_ids", "whole numbers", qr_json_type_name(qr_json_type(e)));
         enum qr_status st = add_hash(r, (uint64_t)id);
         if (st != QR_OK) return st;
     }
@@ -210,7 +227,11 @@ static enum qr_status take_json_hashes(struct reader *r, qr_json *v, struct qr_s
 static enum qr_status take_object(struct reader *r, qr_json *o)
 {
     struct qr_sim_item it = blank;
-    if (qr_json_type(o) != QR_JSON_OBJ) return BAD(r, "line", "a JSON object", qr_json_type_name(qr_json_type(o)));
+    if (qr_json_type(o) != QR_JSON_OBJ) return bad_line(r, "line", "a JSON object", qr_json_type_name(qr_json_type(o)));
+    struct qr_json_iter members = qr_json_iter(o);
+    const char *key;
+    while (r->w.n_items == 0 && qr_json_next(&members, &key, NULL)) // of the first; the others are as it
+        if (column_of(key) < 0) note_unused(r, key);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         qr_json *v = qr_json_get(o, names[i].name);
         if (!v) continue;
@@ -230,13 +251,13 @@ static enum qr_status take_object(struct reader *r, qr_json *o)
             else if (qr_json_double(v, &x))
                 snprintf(text, sizeof text, "%.9f", x);
             else
-                return BAD(r, names[i].name, "a number", qr_json_type_name(qr_json_type(v)));
+                return bad_line(r, names[i].name, "a number", qr_json_type_name(qr_json_type(v)));
             st = take_field(r, names[i].column, text, &it);
         }
         if (st != QR_OK) return st;
     }
     if (!it.n_prompt || !it.n_output)
-        return BAD(r, "line", "input_tokens and output_tokens", "an object without them");
+        return bad_line(r, "line", "input_tokens and output_tokens", "an object without them");
     return add_item(r, &it);
 }
 
@@ -245,7 +266,7 @@ static enum qr_status take_json(struct reader *r)
     struct qr_json_doc *doc = NULL;
     struct qr_error why = {0};
     if (qr_json_parse(r->lines.line, r->lines.len, QR_JSON_DEPTH_MAX, &doc, &why) != QR_OK)
-        return BAD(r, "line", "a JSON object", why.msg);
+        return bad_line(r, "line", "a JSON object", why.msg);
     enum qr_status st = take_object(r, qr_json_root(doc));
     qr_json_free(&doc);
     return st;
@@ -269,9 +290,26 @@ static enum qr_status find_hash_tokens(struct reader *r)
                    r->lines.path);
 }
 
+static enum qr_status too_early(struct reader *r, double arrival_s)
+{
+    char want[64], got[32];
+    snprintf(want, sizeof want, "no earlier than the line before, %.9g", r->last_arrival);
+    snprintf(got, sizeof got, "%.9g", arrival_s);
+    return bad_line(r, "arrival_s", want, got);
+}
+
+// What editors of tables put before the first line of UTF-8.
+static void skip_bom(struct qr_lines *l)
+{
+    if (l->len < 3 || memcmp(l->line, "\xef\xbb\xbf", 3) != 0) return;
+    l->len -= 3;
+    memmove(l->line, l->line + 3, l->len + 1);
+}
+
 static enum qr_status read_all(struct reader *r)
 {
     enum qr_status st = qr_lines_next(&r->lines, r->err);
+    if (st == QR_OK) skip_bom(&r->lines);
     if (st == QR_AGAIN) return qr_fail(r->err, QR_EFORMAT, "%.180s: the file is empty", r->lines.path);
     bool json = st == QR_OK && r->lines.line[0] == '{';
     if (st == QR_OK) st = json ? take_json(r) : take_header(r);
@@ -282,7 +320,7 @@ static enum qr_status read_all(struct reader *r)
         if (r->w.n_items == 0) continue;
         const struct qr_sim_item *it = &r->w.items[r->w.n_items - 1];
         if (it->session >= 0 || isnan(it->arrival_s)) continue;
-        if (it->arrival_s < r->last_arrival) return BAD(r, "arrival_s", "no earlier than the line before", "an earlier time");
+        if (it->arrival_s < r->last_arrival) return too_early(r, it->arrival_s);
         r->last_arrival = it->arrival_s;
     }
     if (st != QR_AGAIN) return st;

@@ -72,29 +72,60 @@ QR_TEST(workload_json_lines_and_other_names)
 QR_TEST(workload_errors_name_file_line_and_what_was_expected)
 {
     fails("", 0, 0, "the file is empty");
-    fails("a,b\n1,2\n", 0, 0, ":1: header: expected columns input_tokens and output_tokens");
+    fails("a,b\n1,2\n", 0, 0,
+          ":1: header: expected columns input_tokens and output_tokens (and arrival_s, hash_ids, session), got \"a,b\"");
     fails(HEAD, 1, 0, "no request in it");
-    fails(HEAD "0,374\n", 1, 0, ":2: line: expected 3 fields as in the header, got \"2\"");
-    fails(HEAD "0,374,4,5\n", 1, 0, ":2: line: expected 3 fields as in the header, got \"more than 3\"");
+    fails(HEAD "0,374\n", 1, 0, ":2: line: expected 3 fields as in the header, got 2");
+    fails(HEAD "0,374,4,5\n", 1, 0, ":2: line: expected 3 fields as in the header, got more than 3");
     fails(HEAD "0,1,1\n1,x,4\n", 1, 0, ":3: input_tokens: expected a whole number from 1 to 16777216, got \"x\"");
     fails(HEAD "0,1,0\n", 1, 0, ":2: output_tokens: expected a whole number");
     fails(HEAD "0,-1,4\n", 1, 0, ":2: input_tokens");
     fails(HEAD "soon,1,4\n", 1, 0, ":2: arrival_s: expected seconds >= 0, got \"soon\"");
     fails(HEAD "nan,1,4\n", 1, 0, ":2: arrival_s");
-    fails(HEAD "2,1,4\n1,1,4\n", 0, 0, ":3: arrival_s: expected no earlier than the line before");
+    fails(HEAD "2,1,4\n1,1,4\n", 0, 0, ":3: arrival_s: expected no earlier than the line before, 2, got 1");
     fails(HEAD ",1,4\n", 0, 0, "--request-rate");
+    fails(HEAD "0,1,x\n", 0, 0, "/tmp/quire-trace-"); // the whole path
+    fails(HEAD "0,1,4\n1e11,1,4\n", 0, 0, "a time of 1e+11 s: expected 1e+09 s at most");
+    fails(HEAD ",1,4\n", 1e-300, 0, "--request-rate: at 1e-300 a second the last of 1 requests comes after");
     fails(HEAD "0,1,4\n", 0, 5, "--num-prompts");
     fails("input_tokens,output_tokens,hash_ids\n100,4,1-x\n", 1, 0, ":2: hash_ids: expected ids and runs of them");
     fails("input_tokens,output_tokens,hash_ids\n100,4,9-1\n", 1, 0, ":2: hash_ids");
     fails("input_tokens,output_tokens,hash_ids\n100,4,1-3\n1000,4,1\n", 1, 0, "no block size");
     fails("{\"input_tokens\":5}\n", 1, 0, ":1: line: expected input_tokens and output_tokens");
     fails("{\"input_tokens\":5,\n", 1, 0, ":1: line: expected a JSON object");
-    fails("{\"input_tokens\":[5]}\n", 1, 0, ":1: input_tokens: expected a number, got \"an array\"");
+    fails("{\"input_tokens\":[5]}\n", 1, 0, ":1: input_tokens: expected a number, got an array");
     struct qr_sim_workload w;
     struct qr_error err;
     struct qr_sim_workload_conf c = {.source = "/nonexistent.csv", .rate = 1, .burstiness = 1};
     assert_int_equal(qr_sim_workload_make(&c, &w, &err), QR_ENOTFOUND);
-    assert_non_null(strstr(err.msg, "expected a file of requests or lengths"));
+    assert_non_null(strstr(err.msg, "no such file: /nonexistent.csv; expected a file of requests or lengths"));
+    c.source = "/tmp";
+    assert_int_equal(qr_sim_workload_make(&c, &w, &err), QR_EINVAL);
+    assert_non_null(strstr(err.msg, "/tmp: expected a file, got a directory"));
+    c = (struct qr_sim_workload_conf){.source = "5/5", .burstiness = 1, .needs_rate = true};
+    assert_int_equal(qr_sim_workload_make(&c, &w, &err), QR_EINVAL);
+    assert_null(strstr(err.msg, "inf"));
+}
+
+QR_TEST(workload_of_a_table_editor_is_read_and_what_is_not_used_is_named)
+{
+    struct qr_sim_workload w;
+    struct qr_error err;
+    assert_int_equal(make("\xef\xbb\xbf" HEAD "3,374,44\n", 0, 0, &w, &err), QR_OK);
+    assert_true(w.n_items == 1 && w.items[0].arrival_s == 3);
+    assert_string_equal(w.unused, "");
+    qr_sim_workload_free(&w);
+    assert_int_equal(make("\xef\xbb\xbf{\"arrival_s\":3,\"input_tokens\":4,\"output_tokens\":5,\"user\":1}\n", 0, 0, &w, &err), QR_OK);
+    assert_true(w.items[0].arrival_s == 3);
+    assert_string_equal(w.unused, "\"user\"");
+    qr_sim_workload_free(&w);
+    assert_int_equal(make("arrival,input_tokens,output_tokens,who\n1,2,3,4\n", 1, 0, &w, &err), QR_OK);
+    assert_string_equal(w.unused, "\"arrival\", \"who\"");
+    qr_sim_workload_free(&w);
+    char many[4000] = "input_tokens,output_tokens";
+    for (int i = 0; i < 50; i++) strcat(many, ",some_column_of_a_rather_long_name");
+    strcat(many, "\n");
+    fails(many, 1, 0, "no request in it");
 }
 
 QR_TEST(workload_lengths_in_words_are_drawn_by_weight)
