@@ -6,6 +6,9 @@
 
 #include "base/clock.h"
 
+#define TTY_EVERY_NS 100000000u
+#define LOG_EVERY_NS 10000000000u // where nobody looks at a terminal, a line so often
+
 static uint64_t now_ns(void)
 {
     return qr_clock_wall()->now_ns(qr_clock_wall());
@@ -15,12 +18,16 @@ void bench_progress(const char *word, uint64_t done, uint64_t total)
 {
     static uint64_t last_ns;
     uint64_t now = now_ns();
-    if (!word || !isatty(STDERR_FILENO) || (now - last_ns < 100000000u && done < total)) return;
+    bool tty = isatty(STDERR_FILENO);
+    if (!word) return;
+    if (!tty && last_ns == 0) last_ns = now; // what is soon over needs no line in a log
+    bool is_last = tty && done == total;
+    if (now - last_ns < (tty ? TTY_EVERY_NS : LOG_EVERY_NS) && !is_last) return;
     last_ns = now;
-    if (done < total)
-        fprintf(stderr, "\r%s: %" PRIu64 " of %" PRIu64 "\033[K", word, done, total);
-    else
+    if (is_last)
         fprintf(stderr, "\r\033[K");
+    else
+        fprintf(stderr, tty ? "\r%s: %" PRIu64 " of %" PRIu64 "\033[K" : "%s: %" PRIu64 " of %" PRIu64 "\n", word, done, total);
 }
 
 enum qr_status bench_inproc_ids(const struct qr_conf *c, const struct qr_lib *lib, struct bench_ids *out,

@@ -19,7 +19,8 @@ enum qr_status bench_inproc_run(struct qr_lib *lib, const struct bench_load *l, 
 // The range of --token-ids as far as the model's vocabulary goes.
 enum qr_status bench_inproc_ids(const struct qr_conf *c, const struct qr_lib *lib, struct bench_ids *out,
                                 struct qr_error *err) QR_MUST_CHECK;
-// A line on the terminal, at most ten times a second: "word: done of total". Ends with done == total.
+// A line on the terminal, at most ten times a second: "word: done of total". Ends with done == total. Where standard
+// error is no terminal, a line of its own every ten seconds.
 void bench_progress(const char *word, uint64_t done, uint64_t total);
 
 #endif

@@ -65,6 +65,7 @@ static enum qr_status time_phases(struct measuring *m, struct column *c, struct 
     for (int i = -4; i < N_TIMED; i++) { // a few to get warm
         memset(m->phases, 0, sizeof *m->phases);
         double total = (double)stepper_run(&s), sum = 0;
+        bench_progress(c->n_users == 1 ? "steps of one user" : "steps of many users", (uint64_t)(i + 5), N_TIMED + 4);
         if (i < 0) continue;
         for (int p = 0; p < QR_PHASE_COUNT; p++) sum += v[p][i] = (double)m->phases->ns[p];
         v[QR_PHASE_COUNT][i] = total - sum;
