@@ -11,7 +11,7 @@
 #include "base/machine.h"
 #include "bench/report.h"
 #include "cmd/cmd.h"
-#include "cmd/plan_model.h"
+#include "cmd/sim_input.h"
 #include "sim/plan.h"
 
 #define DEFAULT_TARGET "ttft:5000 tpot:200"
@@ -45,7 +45,9 @@ static void help(void)
            "measured table of step costs (--costs), else by a guess.\n\n"
            "  quire bench step smollm2-135m-instruct --costs costs.json\n"
            "  quire plan smollm2-135m-instruct --costs costs.json --workload 160/200 --request-rate 3 --goodput \"ttft:500 tpot:60\"\n"
-           "  quire plan llama-3-8b --hardware l4 --workload trace.csv.gz --goodput \"ttft:1000\" --target-percentile 99 --json -\n");
+           "  quire plan llama-3-8b --hardware l4 --workload 512/128 --request-rate 2 --goodput \"ttft:1000\" --json -\n\n"
+           "A file of requests is CSV: a line \"arrival_s,input_tokens,output_tokens\", then one for each request; src/sim/README.md\n"
+           "(Workload files) has all columns.\n");
     qr_conf_help(QR_VERB_P, stdout);
 }
 
@@ -149,7 +151,7 @@ static enum qr_status set_machine(const struct qr_conf *c, struct planning *p, s
     p->cost.copy_ns = p->plan.run.block_bytes / COPY_BYTES_PER_NS;
     p->guessed = p->here && !c->costs[0];
     if (p->guessed) p->cost.table = guess_here(p);
-    return c->costs[0] ? qr_sim_costs_read(c->costs, &p->cost.table, err) : QR_OK;
+    return c->costs[0] ? cmd_sim_costs(c->costs, &p->cost.table, err) : QR_OK;
 }
 
 // KV blocks beside steps of n_tokens.
@@ -159,6 +161,7 @@ static enum qr_status blocks_for(const struct qr_conf *c, struct planning *p, in
     struct qr_sim_hardware h = p->cost.roofline.hardware;
     if (p->here) h.memory_gib -= PROCESS_GIB;
     enum qr_status st = qr_sim_memory(&p->model, &h, p->cost.roofline.n_devices, c->gpu_memory_utilization, n_tokens, &p->memory, err);
+    if (st == QR_OK) st = cmd_sim_kv_fits(c, &p->model, &h, n_tokens, (double)r->block_bytes, err);
     if (st != QR_OK) return st;
     double bytes = c->kv_cache_memory_bytes ? (double)c->kv_cache_memory_bytes : p->memory.kv;
     double n = c->num_gpu_blocks_override > 0 ? (double)c->num_gpu_blocks_override : floor(bytes / (double)r->block_bytes);
@@ -211,7 +214,8 @@ static enum qr_status set_load(const struct qr_conf *c, struct planning *p, stru
     char *end;
     w->rate = strtod(c->request_rate, &end);
     if (*end || end == c->request_rate || !(w->rate > 0 && w->rate <= 1e9))
-        return qr_fail(err, QR_EINVAL, "--request-rate: expected requests a second, got \"%.40s\"", c->request_rate);
+        return qr_fail(err, QR_EINVAL, "--request-rate: expected requests a second, above 0 (all at once is no rate to plan for), "
+                                       "got \"%.40s\"", c->request_rate);
     return QR_OK;
 }
 
@@ -281,6 +285,7 @@ static enum qr_status plan(struct planning *p, const struct qr_conf *c, struct q
     enum qr_status st = qr_plan_make(&p->plan, &result, err);
     if (isatty(STDERR_FILENO)) fprintf(stderr, "\r\033[K");
     if (st != QR_OK) return st;
+    cmd_say_unused(c->workload, result.unused);
     if (c->json[0]) st = print_json(p, c, &result, err);
     if (st == QR_OK && strcmp(c->json, "-") != 0) print_head(p, c), qr_plan_print(&p->plan, &result, stdout);
     qr_plan_free(&result);
@@ -300,7 +305,7 @@ int cmd_plan(int argc, char **argv)
         fprintf(stderr, "quire: plan takes one model: a .gguf file, a name such as llama-3-8b, or a config.json (quire plan --help)\n");
         rc = 2;
     } else {
-        enum qr_status st = cmd_plan_model(conf.args.v[0], &p.model, &err);
+        enum qr_status st = cmd_sim_model(conf.args.v[0], &p.model, &err);
         if (st == QR_OK) st = set_target(&conf, &p, &err);
         if (st == QR_OK) st = set_load(&conf, &p, &err);
         if (st == QR_OK) st = set_engine(&conf, &p, &err);

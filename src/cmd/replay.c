@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "cmd/cmd.h"
+#include "cmd/sim_input.h"
 #include "sim/replay.h"
 #include "sim/report.h"
 
@@ -120,11 +121,26 @@ static enum qr_status tell(const char *path, struct qr_replay *r, struct qr_erro
     return QR_OK;
 }
 
+// What was recorded decides: a flag that would change nothing is not taken.
+static enum qr_status only_its_own(const struct qr_conf *c, struct qr_error *err)
+{
+    static const bool own[QR_OPT_COUNT] = {[QR_OPT_replay] = true, [QR_OPT_chrome] = true, [QR_OPT_check] = true,
+                                           [QR_OPT_log_level] = true, [QR_OPT_config] = true};
+    if (c->args.n > 0)
+        return qr_fail(err, QR_EINVAL, "--replay takes no model: the trace says what ran; got \"%.60s\"", c->args.v[0]);
+    for (int i = 0; i < QR_OPT_COUNT; i++)
+        if (c->origin[i] == QR_FROM_FLAG && !own[i])
+            return qr_fail(err, QR_EINVAL, "--%s: --replay does not use it: the trace says what ran; expected --chrome, --check or nothing",
+                           qr_conf_flag((enum qr_opt_id)i));
+    return QR_OK;
+}
+
 int cmd_replay(const struct qr_conf *c)
 {
     struct qr_error err = {0};
     struct qr_replay r;
-    struct qr_replay_conf conf = {.path = c->replay, .check_every = strcmp(c->check, "step") == 0};
+    struct qr_replay_conf conf = {.path = c->replay};
+    if (only_its_own(c, &err) != QR_OK || cmd_sim_check(c->check, &conf.check_every, &err) != QR_OK) return cmd_fail(2, &err);
     if (c->chrome[0] && !(conf.chrome = fopen(c->chrome, "w"))) {
         (void)qr_fail(&err, QR_EIO, "--chrome: cannot write %.150s", c->chrome);
         return cmd_fail(1, &err);

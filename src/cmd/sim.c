@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "cmd/cmd.h"
+#include "cmd/sim_input.h"
 #include "sim/model.h"
 #include "sim/report.h"
 #include "sim/run.h"
@@ -32,13 +33,15 @@ static void help(void)
     printf("usage: quire sim MODEL --workload FILE|LENGTHS [options]\n\n"
            "Simulates serving MODEL to the workload: the scheduler and the block bookkeeping that serve, under a virtual\n"
            "clock, each step at the cost of a machine that need not be here. The same options give the same figures.\n"
-           "MODEL is opt-13b, opt-66b, opt-175b, llama-13b, llama-3-8b, llama-3-70b (both also -awq), smollm2-135m, or a\n"
-           "Hugging Face config.json.\n\n"
-           "  quire sim opt-13b --workload lens.csv --request-rate 2 --num-prompts 2000\n"
-           "  quire sim opt-13b --workload lens.csv --request-rate 2 --num-prompts 2000 --system orca-max\n"
-           "  quire sim llama-3-70b --hardware h100 --tp 4 --workload trace.csv.gz --json - --out requests.csv\n"
+           "MODEL is opt-13b, opt-66b, opt-175b, llama-13b, llama-3-8b, llama-3-70b (both also -awq), smollm2-135m, a .gguf\n"
+           "file or the name of one in ~/.cache/quire/models, or a Hugging Face config.json.\n\n"
+           "  quire sim opt-13b --workload tools/paper/data/sharegpt.csv.gz --request-rate 2 --num-prompts 2000\n"
+           "  quire sim opt-13b --workload tools/paper/data/sharegpt.csv.gz --request-rate 2 --num-prompts 2000 --system orca-max\n"
+           "  quire sim llama-3-70b --hardware h100 --tp 4 --workload 512/128 --request-rate 4 --json - --out requests.csv\n"
            "  quire sim llama-3-8b --hardware l4 --workload 200/100*19,6000/100 --request-rate 1\n"
            "  quire sim --replay run.trace --chrome run.json   a run that quire serve --trace-file recorded\n\n"
+           "A file of requests is CSV: a line \"arrival_s,input_tokens,output_tokens\", then one for each request as \"0.5,374,44\"; or\n"
+           "JSON lines with these keys. src/sim/README.md (Workload files) has all columns: sessions, shared prefixes.\n\n"
            "Systems:\n");
     for (int i = 0; i < qr_sim_system_count(); i++)
         printf("  %-12s %s\n", qr_sim_system_at(i)->name, qr_sim_system_at(i)->what);
@@ -54,17 +57,6 @@ static enum qr_status range(const char *flag, int64_t v, int64_t lo, int64_t hi,
 {
     if (v >= lo && v <= hi) return QR_OK;
     return qr_fail(err, QR_EINVAL, "--%s: expected %" PRId64 " to %" PRId64 ", got %" PRId64, flag, lo, hi, v);
-}
-
-static enum qr_status set_check(const char *text, uint64_t *out, struct qr_error *err)
-{
-    char *end;
-    *out = 0;
-    if (strcmp(text, "no") == 0) return QR_OK;
-    if (strcmp(text, "step") == 0) return *out = 1, QR_OK;
-    *out = strtoull(text, &end, 10);
-    if (text[0] >= '1' && text[0] <= '9' && *end == 0) return QR_OK;
-    return qr_fail(err, QR_EINVAL, "--check: expected no, step or a number of steps, got \"%.40s\"", text);
 }
 
 // Presets have none: the systems that they stand for counted tokens.
@@ -111,7 +103,7 @@ static enum qr_status set_system(const struct qr_conf *c, struct plan *p, struct
     if (st == QR_OK && c->beam_width > 0 && c->n_choices > 1)
         st = qr_fail(err, QR_EINVAL, "--n: a beam search returns its %" PRId64 " beams; expected --n or --beam-width", c->beam_width);
     if (st == QR_OK) st = range("shared-prefix", c->shared_prefix, 0, QR_SIM_TOKENS_MAX, err);
-    if (st == QR_OK) st = set_check(c->check, &r->check_every, err);
+    if (st == QR_OK) st = cmd_sim_check(c->check, &r->check_every, err);
     if (st == QR_OK) st = set_budget(c, &r->step_budget_ns, err);
     if (st == QR_OK) st = set_mode(c->preemption_mode, &r->preempt_mode, err);
     r->layout = p->system->layout;
@@ -164,7 +156,7 @@ static enum qr_status set_machine(const struct qr_conf *c, struct plan *p, struc
             return qr_fail(err, QR_EINVAL, "--costs says nothing of memory: give --kv-cache-memory-bytes, --num-kv-blocks or "
                                            "--hardware");
         p->cost.kind = QR_SIM_TABLE;
-        st = qr_sim_costs_read(c->costs, &p->cost.table, err);
+        st = cmd_sim_costs(c->costs, &p->cost.table, err);
     } else {
         p->cost.kind = QR_SIM_ROOFLINE;
     }
@@ -179,7 +171,10 @@ static enum qr_status set_machine(const struct qr_conf *c, struct plan *p, struc
     // Memory that was given in bytes is taken at its word, but the weights must still fit.
     st = qr_sim_memory(&p->model, &m->hardware, m->n_devices, has_memory ? 1 : c->gpu_memory_utilization,
                        p->run.max_num_batched_tokens, &p->memory, err);
-    if (st != QR_OK && c->costs[0] && has_memory) st = QR_OK;
+    if (st == QR_OK)
+        st = cmd_sim_kv_fits(c, &p->model, &m->hardware, p->run.max_num_batched_tokens,
+                             p->run.block_size * qr_sim_kv_bytes(&p->model), err);
+    if (st != QR_OK && c->costs[0] && has_memory && !is_set(c, QR_OPT_hardware)) st = QR_OK;
     return st == QR_OK ? set_pool(c, p, err) : st;
 }
 
@@ -203,6 +198,7 @@ static enum qr_status set_workload(const struct qr_conf *c, struct plan *p, stru
     enum qr_status st = qr_sim_workload_make(w, &p->workload, err);
     p->run.workload = &p->workload;
     p->run.cost = &p->cost;
+    if (st == QR_OK) cmd_say_unused(c->workload, p->workload.unused);
     return st;
 }
 
@@ -335,11 +331,14 @@ int cmd_sim(int argc, char **argv)
         help();
     } else if (conf.replay[0]) {
         rc = cmd_replay(&conf);
+    } else if (conf.chrome[0]) {
+        (void)qr_fail(&err, QR_EINVAL, "--chrome: only with --replay, which has times to show");
+        rc = cmd_fail(2, &err);
     } else if (conf.args.n != 1) {
         fprintf(stderr, "quire: sim takes one model: a name such as opt-13b, or a config.json (quire sim --help)\n");
         rc = 2;
     } else {
-        enum qr_status st = qr_sim_model_find(conf.args.v[0], &p.model, &err);
+        enum qr_status st = cmd_sim_model(conf.args.v[0], &p.model, &err);
         if (st == QR_OK) st = set_system(&conf, &p, &err);
         if (st == QR_OK) st = set_machine(&conf, &p, &err);
         if (st == QR_OK) st = set_workload(&conf, &p, &err);

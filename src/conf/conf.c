@@ -440,6 +440,29 @@ void qr_conf_free(struct qr_conf *c)
     *c = (struct qr_conf){0};
 }
 
+const char *qr_conf_flag(enum qr_opt_id id)
+{
+    return opts[id].flag;
+}
+
+static const struct {
+    enum qr_opt_id id;
+    int verb;
+    const char *text;
+} own_defaults[] = {
+#define QR_OWN_DEFAULT(field, verb, text) {QR_OPT_##field, verb, text},
+#include "conf/defaults.def"
+#undef QR_OWN_DEFAULT
+};
+
+// As the verb's help says it.
+static const char *default_of(int i, int verb)
+{
+    for (size_t k = 0; k < sizeof own_defaults / sizeof *own_defaults; k++)
+        if ((int)own_defaults[k].id == i && own_defaults[k].verb == verb) return own_defaults[k].text;
+    return opts[i].dflt;
+}
+
 void qr_conf_help(int verb, FILE *out)
 {
     const char *title = NULL;
@@ -455,7 +478,8 @@ void qr_conf_help(int verb, FILE *out)
         char left[80];
         snprintf(left, sizeof left, "--%s%s%s", o->flag, o->meta[0] ? " " : "", o->meta);
         fprintf(out, "  %-36s %s", left, o->help);
-        if (o->dflt[0] && o->kind != BOOL) fprintf(out, " [%s]", o->dflt);
+        const char *dflt = default_of(help_rows[r].i, verb);
+        if (dflt[0] && o->kind != BOOL) fprintf(out, " [%s]", dflt);
         if (o->alias[0]) fprintf(out, " (also --%s)", o->alias);
         fputc('\n', out);
     }

@@ -62,6 +62,7 @@ struct qr_conf {
 enum qr_status qr_conf_parse(int verb, int argc, char **argv, struct qr_conf *out,
                              struct qr_error *err) QR_MUST_CHECK;
 void qr_conf_free(struct qr_conf *c);
+const char *qr_conf_flag(enum qr_opt_id id); // without its dashes
 // The options of a verb, grouped, with defaults and environment names.
 void qr_conf_help(int verb, FILE *out);
 // "port=9000 (flag) host=0.0.0.0 (env); by default max-num-seqs=128 ...": every value in force, and where it

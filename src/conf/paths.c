@@ -70,3 +70,11 @@ enum qr_status qr_paths_find_model(const char *name, char *out, size_t cap, stru
     return qr_fail(err, QR_ENOTFOUND, "no file %.60s and no cached model of that name; cached: %s", name,
                    cached);
 }
+
+void qr_paths_list_cached(char *out, size_t cap)
+{
+    char dir[4096];
+    struct qr_error err;
+    out[0] = 0;
+    if (qr_paths_models(dir, sizeof dir, &err) == QR_OK) list_cached(dir, out, cap);
+}

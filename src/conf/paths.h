@@ -15,5 +15,7 @@ enum qr_status qr_paths_models(char *out, size_t cap, struct qr_error *err) QR_M
 // A path that exists as given, else a cached name with or without ".gguf". QR_ENOTFOUND lists what is cached.
 enum qr_status qr_paths_find_model(const char *name, char *out, size_t cap,
                                    struct qr_error *err) QR_MUST_CHECK;
+// "a, b, c": the cached names, as many as fit; "" where there are none.
+void qr_paths_list_cached(char *out, size_t cap);
 
 #endif

@@ -1,5 +1,7 @@
 #include "core/costs.h"
 
+#include <stdio.h>
+
 #define COST_MAX ((int64_t)1 << 50) // sums over a batch of any size stay within 64 bits
 
 void qr_work_add(struct qr_work *w, int32_t n_prompt, int32_t pos0, int32_t n_tokens)
@@ -31,14 +33,15 @@ uint64_t qr_costs_ns(const struct qr_costs *c, const struct qr_work *w)
 struct key {
     const char *name;
     size_t at;
+    int64_t least; // a step that takes no time would let a simulated clock stand still
 };
-static const struct key keys[] = {{"epoch", offsetof(struct qr_costs, epoch)},
-                                  {"fixed_ns", offsetof(struct qr_costs, fixed_ns)},
-                                  {"row_ns", offsetof(struct qr_costs, row_ns)},
-                                  {"prompt_fixed_ns", offsetof(struct qr_costs, prompt_fixed_ns)},
-                                  {"prompt_row_ns", offsetof(struct qr_costs, prompt_row_ns)},
-                                  {"context_ps", offsetof(struct qr_costs, context_ps)},
-                                  {"query_context_ps", offsetof(struct qr_costs, query_context_ps)}};
+static const struct key keys[] = {{"epoch", offsetof(struct qr_costs, epoch), 0},
+                                  {"fixed_ns", offsetof(struct qr_costs, fixed_ns), 1},
+                                  {"row_ns", offsetof(struct qr_costs, row_ns), 0},
+                                  {"prompt_fixed_ns", offsetof(struct qr_costs, prompt_fixed_ns), 0},
+                                  {"prompt_row_ns", offsetof(struct qr_costs, prompt_row_ns), 0},
+                                  {"context_ps", offsetof(struct qr_costs, context_ps), 0},
+                                  {"query_context_ps", offsetof(struct qr_costs, query_context_ps), 0}};
 
 void qr_costs_write(const struct qr_costs *c, struct qr_json_writer *w)
 {
@@ -48,6 +51,21 @@ void qr_costs_write(const struct qr_costs *c, struct qr_json_writer *w)
         qr_jw_int(w, (int64_t) * (const uint64_t *)((const char *)c + keys[i].at));
     }
     qr_jw_obj_end(w);
+}
+
+static enum qr_status bad_cost(const struct key *k, qr_json *x, const char *where, struct qr_error *err)
+{
+    char got[48];
+    int64_t n;
+    double d;
+    if (qr_json_int64(x, &n))
+        snprintf(got, sizeof got, "%lld", (long long)n);
+    else if (qr_json_double(x, &d))
+        snprintf(got, sizeof got, "%g", d);
+    else
+        snprintf(got, sizeof got, "%s", qr_json_type_name(qr_json_type(x)));
+    return qr_fail(err, QR_EFORMAT, "%.100s: %s: expected a whole number from %lld to %lld, got %s", where, k->name,
+                   (long long)k->least, (long long)COST_MAX, got);
 }
 
 enum qr_status qr_costs_read(qr_json *v, const char *where, struct qr_costs *out, struct qr_error *err)
@@ -60,9 +78,7 @@ enum qr_status qr_costs_read(qr_json *v, const char *where, struct qr_costs *out
         qr_json *x = qr_json_get(v, keys[i].name);
         int64_t n = 0;
         if (i == 0 && qr_json_type(x) == QR_JSON_ABSENT) continue;
-        if (!qr_json_int64(x, &n) || n < 0 || n > COST_MAX)
-            return qr_fail(err, QR_EFORMAT, "%.100s: %s: expected a whole number from 0 to %lld, got %s", where,
-                           keys[i].name, (long long)COST_MAX, qr_json_type_name(qr_json_type(x)));
+        if (!qr_json_int64(x, &n) || n < keys[i].least || n > COST_MAX) return bad_cost(&keys[i], x, where, err);
         *(uint64_t *)((char *)&c + keys[i].at) = (uint64_t)n;
     }
     *out = c;

@@ -37,7 +37,7 @@ void qr_work_add(struct qr_work *w, int32_t n_prompt, int32_t pos0, int32_t n_to
 void qr_work_of(const struct qr_batch *b, struct qr_work *out);
 uint64_t qr_costs_ns(const struct qr_costs *c, const struct qr_work *w);
 
-// {"epoch": 1, "fixed_ns": ...}, all keys; reading takes whole numbers >= 0 and no epoch as epoch 1. *out is
+// {"epoch": 1, "fixed_ns": ...}, all keys; reading takes whole numbers >= 0 (fixed_ns >= 1) and no epoch as epoch 1. *out is
 // written only on success; `where` stands before a message.
 void qr_costs_write(const struct qr_costs *c, struct qr_json_writer *w);
 enum qr_status qr_costs_read(qr_json *v, const char *where, struct qr_costs *out,

@@ -51,7 +51,9 @@ double qr_sim_roofline_copy_s(const struct qr_sim_roofline *r, const struct qr_s
 double qr_sim_roofline_s(const struct qr_sim_roofline *r, const struct qr_sim_load *load);
 // A table for whoever plans by one: the cost itself, or a line through two points of it in each direction.
 struct qr_costs qr_sim_cost_guess(const struct qr_sim_cost *c);
-// Reads a file of one table (qr_costs_read), whose steps take some time.
-enum qr_status qr_sim_costs_read(const char *path, struct qr_costs *out, struct qr_error *err) QR_MUST_CHECK;
+// Reads a file of one table (qr_costs_read). *error_median: by what share of a step it is off, where the file says so;
+// else 0.
+enum qr_status qr_sim_costs_read(const char *path, struct qr_costs *out, double *error_median,
+                                 struct qr_error *err) QR_MUST_CHECK;
 
 #endif

@@ -136,7 +136,8 @@ static enum qr_status read_text(const char *text, struct qr_costs *out, struct q
     assert_true(fd >= 0);
     assert_int_equal(write(fd, text, strlen(text)), strlen(text));
     close(fd);
-    enum qr_status st = qr_sim_costs_read(path, out, err);
+    double off;
+    enum qr_status st = qr_sim_costs_read(path, out, &off, err);
     unlink(path);
     return st;
 }
@@ -162,6 +163,7 @@ QR_TEST(sim_cost_file_is_read_and_checked)
 {
     struct qr_costs c;
     struct qr_error err;
+    double off;
     assert_int_equal(read_text("{\"fixed_ns\":1,\"row_ns\":2,\"prompt_fixed_ns\":3,\"prompt_row_ns\":4,\"context_ps\":5,"
                                "\"query_context_ps\":6, \"model\":\"x\"}",
                                &c, &err),
@@ -169,8 +171,17 @@ QR_TEST(sim_cost_file_is_read_and_checked)
     assert_int_equal(c.query_context_ps, 6);
     assert_int_equal(read_text("{\"fixed_ns\":1,\"row_ns\":-2}", &c, &err), QR_EFORMAT);
     assert_non_null(strstr(err.msg, "row_ns: expected a whole number from 0 to"));
+    static const char *const fixed[] = {"-5", "0", "0.5", "true"};
+    static const char *const got[] = {"got -5", "got 0", "got 0.5", "got a boolean"};
+    for (int i = 0; i < 4; i++) { // one message for whatever it cannot be
+        char text[40];
+        snprintf(text, sizeof text, "{\"fixed_ns\":%s}", fixed[i]);
+        assert_int_equal(read_text(text, &c, &err), QR_EFORMAT);
+        assert_non_null(strstr(err.msg, "fixed_ns: expected a whole number from 1 to"));
+        if (!strstr(err.msg, got[i])) fail_msg("%s", err.msg);
+    }
     assert_int_equal(read_text("{\"fixed_ns\":1}", &c, &err), QR_EFORMAT);
     assert_non_null(strstr(err.msg, "row_ns: expected a whole number from 0 to"));
     assert_int_equal(read_text("nonsense", &c, &err), QR_EFORMAT);
-    assert_int_equal(qr_sim_costs_read("/nonexistent", &c, &err), QR_ENOTFOUND);
+    assert_int_equal(qr_sim_costs_read("/nonexistent", &c, &off, &err), QR_ENOTFOUND);
 }

@@ -48,7 +48,7 @@ static enum qr_status read_config(const char *path, FILE *f, struct qr_sim_model
 
 enum qr_status qr_sim_model_find(const char *name, struct qr_sim_model *out, struct qr_error *err)
 {
-    struct qr_buf list = {0};
+    char list[192];
     for (int i = 0; i < N_MODELS; i++)
         if (strcmp(models[i].name, name) == 0) {
             *out = models[i];
@@ -62,11 +62,16 @@ enum qr_status qr_sim_model_find(const char *name, struct qr_sim_model *out, str
         fclose(f);
         return st;
     }
-    for (int i = 0; i < N_MODELS; i++) qr_buf_printf(&list, "%s%s", i ? ", " : "", models[i].name);
-    enum qr_status st = qr_fail(err, QR_ENOTFOUND, "no model \"%.60s\": expected a config.json that can be read, or %s",
-                                name, list.data ? list.data : "");
-    qr_buf_fini(&list);
-    return st;
+    qr_sim_model_names(list, sizeof list);
+    return qr_fail(err, QR_ENOTFOUND, "no model \"%.60s\": expected a config.json that can be read, or %s", name, list);
+}
+
+void qr_sim_model_names(char *out, size_t cap)
+{
+    size_t at = 0;
+    out[0] = 0;
+    for (int i = 0; i < N_MODELS && at < cap; i++)
+        at += (size_t)snprintf(out + at, cap - at, "%s%s", i ? ", " : "", models[i].name);
 }
 
 // A positive integer under one of two names; `otherwise` when it is absent, -1: it must be there.

@@ -21,6 +21,8 @@ struct qr_sim_model {
     double bits; // of a weight of the layers' matrices
     double file_bytes; // of all weights as a file has them; 0: by `bits`
 };
+// "a, b, c": all names.
+void qr_sim_model_names(char *out, size_t cap);
 // By name, or from a Hugging Face config.json where `name` is a path to one. QR_ENOTFOUND lists the names.
 enum qr_status qr_sim_model_find(const char *name, struct qr_sim_model *out, struct qr_error *err) QR_MUST_CHECK;
 // QR_EFORMAT names the field, what was expected and what came; QR_ENOTSUP for what is not modelled.

@@ -82,8 +82,10 @@ BAD = [
     (["--hardware", "l4", *LOAD, "--request-rate", "1"], "weights take"),
     (["--hardware", "l5", *LOAD, "--request-rate", "1"], "--hardware: expected one of"),
     ([*ON[1:], "--request-rate", "inf"], "--request-rate: expected requests a second"),
-    (ON[1:], "--request-rate"),
-    (["--request-rate", "1"], "--workload: expected"),
+    (ON[1:], "expected requests a second, above 0\n"),  # and no word of inf, which a plan cannot take
+    (["--hardware", "l4", *LOAD, "--request-rate", "1", "--kv-cache-memory", "4T"], "weights take"),
+    ([*ON[1:], "--request-rate", "1", "--kv-cache-memory", "4T"], "--kv-cache-memory-bytes: expected at most"),
+    (["--request-rate", "1"], "--workload: expected a file"),
     ([*ON[1:], "--request-rate", "1", "--goodput", "itl:5"], "--goodput: expected milliseconds"),
     ([*ON[1:], "--request-rate", "1", "--target-percentile", "101"], "--target-percentile: expected above 0, up to 100"),
     ([*ON[1:], "--request-rate", "1", "--goodput", "tpot:1"], "no number of replicas keeps the target"),

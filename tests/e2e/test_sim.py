@@ -2,13 +2,16 @@
 bad input; and every KV layout in the real server."""
 import csv
 import json
+import pathlib
 import resource
 import subprocess
 
 import numpy as np
 import pytest
 
-from conftest import QUIRE, on_threads
+from conftest import QUIRE, TINY, on_threads
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 ARGS = ["opt-13b", "--workload", "30/60*3,160/200*5,600/450*2", "--request-rate", "3"]
 
@@ -84,7 +87,13 @@ def test_shared_prefixes_are_found():
     (["opt-13b", "--beam-width", "65"], "--beam-width: expected 0 to 64, got 65"),
     (["opt-13b", "--step-budget-ms", "soon"], "--step-budget-ms: expected auto, 0 or a number"),
     (["opt-13b", "--check", "never"], "--check: expected no, step or a number"),
-    (["opt-13b", "--workload", "12"], "--workload: expected a file of requests or lengths"),
+    (["opt-13b", "--workload", "12"], "--workload: no such file: 12; expected a file of requests or lengths"),
+    (["opt-13b", "--workload", "none.csv"], "no such file: none.csv"),
+    (["opt-13b", "--workload", "/usr"], "/usr: expected a file, got a directory"),
+    (["opt-13b", "--request-rate", "1e-300"], "--request-rate: at 1e-300 a second the last of 1000 requests comes after"),
+    (["llama-3-8b", "--hardware", "l4", "--kv-cache-memory", "4T"], "--kv-cache-memory-bytes: expected at most"),
+    (["llama-3-8b", "--hardware", "l4", "--num-kv-blocks", "900000000"], "--num-gpu-blocks-override: expected at most"),
+    (["opt-13b", "--chrome", "x.json"], "--chrome: only with --replay"),
     (["opt-13b", "--workload", "3000/10"], "no request can be served: a prompt of 3000 tokens"),
     (["opt-13b", "--costs", "/nonexistent", "--num-kv-blocks", "9"], "--costs: cannot read"),
     (["opt-13b", "--kv-cache-memory", "1000"], "expected 1 to 1e9 blocks"),
@@ -98,10 +107,74 @@ def test_bad_input_is_one_line(args, says):
     assert says in p.stderr and p.stderr.count("\n") == 1, p.stderr
 
 
+def test_help_shows_the_defaults_that_are_used():
+    def shown(verb):
+        text = subprocess.run([QUIRE, verb, "--help"], capture_output=True, text=True, timeout=60).stdout
+        lines = {line.split()[0]: line for line in text.splitlines() if line.startswith("  --")}
+        return text, lambda flag: lines[f"--{flag}"].rsplit(" [", 1)[1].split("]")[0] if " [" in lines[f"--{flag}"] else ""
+
+    text, default = shown("sim")
+    used = json.loads(sim(*ARGS, "--json", "-"))
+    for flag, key in (("max-num-seqs", "max_num_seqs"), ("max-num-batched-tokens", "max_num_batched_tokens"), ("block-size", "block_size")):
+        assert default(flag).split(",")[0] == str(used["config"][key]), flag
+    assert default("num-prompts") == f"all of a file, {used['requests']} of lengths"
+    assert default("request-rate") == "as the file says; needed where it does not" and default("step-budget-ms") == "0"
+    words = text.split()
+    for i, word in enumerate(words):
+        if word == "--workload" and words[i + 1].endswith((".csv", ".csv.gz")):
+            assert (ROOT / words[i + 1]).exists(), words[i + 1]
+    _, default = shown("plan")
+    assert "are tried" in default("max-num-seqs") and "not inf" in default("request-rate") and default("goodput") == "ttft:5000 tpot:200"
+    assert shown("serve")[1]("max-num-seqs") == "128"
+
+
+def test_a_file_of_a_table_editor_keeps_its_times_and_unknown_columns_are_said(tmp_path):
+    t = tmp_path / "t.csv"
+    t.write_bytes(b"\xef\xbb\xbfarrival_s,input_tokens,output_tokens,user\r\n0,5,5,a\r\n9,5,5,b\r\n")
+    p = subprocess.run([QUIRE, "sim", "opt-13b", "--workload", t, "--json", "-"], capture_output=True, text=True, timeout=60)
+    assert p.returncode == 0 and json.loads(p.stdout)["duration_s"] > 9
+    assert f'{t}: "user": not known, and not used' in p.stderr
+
+
+def test_a_model_file_and_a_cached_name(tmp_path, monkeypatch):
+    j = json.loads(sim(TINY, "--hardware", "l4", "--workload", "30/20", "--request-rate", 1, "--num-prompts", 5, "--json", "-"))
+    assert j["requests"] == 5 and j["config"]["model"] == "tiny.gguf"
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "my-tiny.gguf").symlink_to(TINY)
+    monkeypatch.setenv("QUIRE_CACHE", str(tmp_path))
+    assert json.loads(sim("my-tiny", "--workload", "30/20", "--request-rate", 1, "--num-prompts", 5, "--json", "-"))["requests"] == 5
+    for verb in "sim", "plan":
+        p = subprocess.run([QUIRE, verb, "nosuch", "--workload", "9/9", "--request-rate", "1"], capture_output=True, text=True, timeout=60)
+        assert p.returncode == 1 and "opt-13b" in p.stderr and "cached: my-tiny" in p.stderr, p.stderr
+
+
+@pytest.mark.parametrize("args, says", [
+    (["llama-3-8b"], '--replay takes no model: the trace says what ran; got "llama-3-8b"'),
+    (["--hardware", "l4"], "--hardware: --replay does not use it"),
+    (["--json", "-"], "--json: --replay does not use it"),
+    (["--check", "often"], "--check: expected no, step or a number"),
+])
+def test_a_replay_refuses_what_it_does_not_use(tmp_path, args, says):
+    t = tmp_path / "t.trace"
+    t.write_text("quire-trace 1\n")
+    assert says in sim(*args, "--replay", t, code=2)
+
+
+def test_a_table_that_is_far_off_is_said_again(tmp_path):
+    c = tmp_path / "c.json"
+    table = {"fixed_ns": 1000000, "row_ns": 1000, "prompt_fixed_ns": 0, "prompt_row_ns": 0, "context_ps": 0, "query_context_ps": 0}
+    load = ["--costs", c, "--workload", "10/21", "--request-rate", "1", "--num-prompts", "20"]
+    for verb, more in (("sim", ["smollm2-135m", "--num-kv-blocks", "100"]), ("plan", [TINY])):
+        for off, said in ((0.277, True), (0.03, False)):
+            c.write_text(json.dumps({**table, "error_median": off}))
+            p = subprocess.run([QUIRE, verb, *more, *map(str, load)], capture_output=True, text=True, timeout=120)
+            assert p.returncode == 0 and ("the table is off by 27.7 % (median)" in p.stderr) == said, p.stderr
+
+
 def test_a_malformed_trace_names_its_line(tmp_path):
     t = tmp_path / "t.csv"
     t.write_text("arrival_s,input_tokens,output_tokens\n0,5,5\n1,many,5\n")
-    assert 't.csv:3: input_tokens: expected a whole number from 1 to 16777216, got "many"' in sim("opt-13b", "--workload", t, code=1)
+    assert f'{t}:3: input_tokens: expected a whole number from 1 to 16777216, got "many"' in sim("opt-13b", "--workload", t, code=1)
     broken = tmp_path / "t.csv.gz"
     broken.write_bytes(b"not gzip")
     assert "expected a gzip file" in sim("opt-13b", "--workload", broken, code=1)

@@ -1,12 +1,15 @@
-/* Sizes of a model for quire plan: a name of models.def, a config.json, or a .gguf file's own keys and tensors. */
+/* What sim and plan take in alike. A model is a name of models.def, a config.json, or a .gguf file's own keys and tensors. */
+#include "cmd/sim_input.h"
+
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "cmd/plan_model.h"
 #include "conf/paths.h"
 #include "fmt/gguf.h"
 
 #define SIZE_MAX_OF_A_KEY (1 << 24)
+#define ERROR_WORTH_SAYING 0.1 // of a cost table, median: what a quiet machine gives is below
 
 struct keys {
     const struct qr_gguf *g;
@@ -87,7 +90,17 @@ static enum qr_status from_gguf(const char *path, struct qr_sim_model *out, stru
     return st;
 }
 
-enum qr_status cmd_plan_model(const char *name, struct qr_sim_model *out, struct qr_error *err)
+// With the names of both kinds.
+static enum qr_status no_such_model(const char *name, struct qr_error *err)
+{
+    char cached[96], known[192];
+    qr_paths_list_cached(cached, sizeof cached);
+    qr_sim_model_names(known, sizeof known);
+    return qr_fail(err, QR_ENOTFOUND, "no model \"%.60s\": expected a .gguf file, a config.json, or one of %s%s%s", name, known,
+                   cached[0] ? "; cached: " : "", cached);
+}
+
+enum qr_status cmd_sim_model(const char *name, struct qr_sim_model *out, struct qr_error *err)
 {
     char path[4096];
     size_t n = strlen(name);
@@ -98,5 +111,45 @@ enum qr_status cmd_plan_model(const char *name, struct qr_sim_model *out, struct
     st = qr_paths_find_model(name, path, sizeof path, &why);
     if (st == QR_OK) return from_gguf(path, out, err);
     if (is_gguf) return qr_fail(err, st, "%.250s", why.msg);
-    return QR_ENOTFOUND; // with the names that there are
+    return no_such_model(name, err);
+}
+
+enum qr_status cmd_sim_costs(const char *path, struct qr_costs *out, struct qr_error *err)
+{
+    double off = 0;
+    enum qr_status st = qr_sim_costs_read(path, out, &off, err);
+    if (st == QR_OK && off >= ERROR_WORTH_SAYING)
+        fprintf(stderr, "quire: %s: the table is off by %.1f %% (median) of the steps that it was measured by, and so are times below\n",
+                path, 100 * off);
+    return st;
+}
+
+enum qr_status cmd_sim_kv_fits(const struct qr_conf *c, const struct qr_sim_model *m, const struct qr_sim_hardware *h,
+                               int32_t n_tokens, double block_bytes, struct qr_error *err)
+{
+    struct qr_sim_memory all;
+    bool by_blocks = c->num_gpu_blocks_override > 0;
+    double bytes = by_blocks ? (double)c->num_gpu_blocks_override * block_bytes : (double)c->kv_cache_memory_bytes;
+    if (bytes == 0) return QR_OK;
+    enum qr_status st = qr_sim_memory(m, h, (int32_t)c->tensor_parallel_size, 1, n_tokens, &all, err);
+    if (st != QR_OK || bytes <= all.kv) return st;
+    return qr_fail(err, QR_ETOOBIG, "--%s: expected at most %.4g GB, what %s leaves of the %.4g GB of %lld x %s, got %.4g GB",
+                   by_blocks ? "num-gpu-blocks-override" : "kv-cache-memory-bytes", all.kv * 1e-9, m->name, all.total * 1e-9,
+                   (long long)c->tensor_parallel_size, h->name, bytes * 1e-9);
+}
+
+enum qr_status cmd_sim_check(const char *text, uint64_t *out, struct qr_error *err)
+{
+    char *end;
+    *out = 0;
+    if (strcmp(text, "no") == 0) return QR_OK;
+    if (strcmp(text, "step") == 0) return *out = 1, QR_OK;
+    *out = strtoull(text, &end, 10);
+    if (text[0] >= '1' && text[0] <= '9' && *end == 0) return QR_OK;
+    return qr_fail(err, QR_EINVAL, "--check: expected no, step or a number of steps, got \"%.40s\"", text);
+}
+
+void cmd_say_unused(const char *workload, const char *unused)
+{
+    if (unused[0]) fprintf(stderr, "quire: %s: %s: not known, and not used (src/sim/README.md lists what is)\n", workload, unused);
 }

@@ -1,0 +1,25 @@
+/* What sim and plan take in alike: the sizes of a model, a cost table, memory for KV.
+ *
+ * Owns: the reading of a .gguf file's sizes, and words about what was read. Refuses to know: what is simulated or
+ * planned. Threads: main. Lifetime: values. */
+#ifndef QR_CMD_SIM_INPUT_H
+#define QR_CMD_SIM_INPUT_H
+
+#include "conf/conf.h"
+#include "sim/cost.h"
+#include "sim/model.h"
+
+// A name of sim/models.def, a config.json, a .gguf file, or the name of a cached one. QR_ENOTFOUND lists all names.
+enum qr_status cmd_sim_model(const char *name, struct qr_sim_model *out, struct qr_error *err) QR_MUST_CHECK;
+// Reads --costs, and says where a table is known to be far off.
+enum qr_status cmd_sim_costs(const char *path, struct qr_costs *out, struct qr_error *err) QR_MUST_CHECK;
+// Whether KV memory that was given as bytes or blocks is there at all. QR_ETOOBIG names the flag. QR_OK where nothing
+// was given.
+enum qr_status cmd_sim_kv_fits(const struct qr_conf *c, const struct qr_sim_model *m, const struct qr_sim_hardware *h,
+                               int32_t n_tokens, double block_bytes, struct qr_error *err) QR_MUST_CHECK;
+// "no", "step" or a number of steps, as --check has it: 0, 1 or the number.
+enum qr_status cmd_sim_check(const char *text, uint64_t *out, struct qr_error *err) QR_MUST_CHECK;
+// Says which columns of a workload stand for nothing; "": none.
+void cmd_say_unused(const char *workload, const char *unused);
+
+#endif
