@@ -16,6 +16,7 @@
 #include "sim/run.h"
 #include "sim/system.h"
 
+#define BLOCKS_MAX 1e9
 #define VIRTUAL_PAGE_BYTES (2u << 20) // what vAttention maps at once
 
 struct plan { // everything that a run needs, out of the options
@@ -130,12 +131,16 @@ static enum qr_status set_pool(const struct qr_conf *c, struct plan *p, struct q
     double n = (double)c->num_gpu_blocks_override;
     if (n == 0 && bytes == 0) bytes = p->memory.kv;
     if (n == 0) n = floor(bytes / block);
-    if (!(n >= 1 && n < 1e9))
+    if (!(n >= 1 && n < BLOCKS_MAX))
         return qr_fail(err, QR_ETOOBIG, "%.0f bytes of KV memory are %.0f blocks of %.0f bytes: expected 1 to 1e9 blocks",
                        bytes, n, block);
     r->n_blocks = (uint32_t)n;
     r->block_bytes = (uint64_t)block;
-    r->n_ram = (uint32_t)((double)c->swap_space / block);
+    double n_ram = floor((double)c->swap_space / block);
+    if (!(n_ram < BLOCKS_MAX))
+        return qr_fail(err, QR_ETOOBIG, "--swap-space: expected less than %g blocks of %.0f bytes, got %.4g GB", BLOCKS_MAX, block,
+                       (double)c->swap_space * 1e-9);
+    r->n_ram = (uint32_t)n_ram;
     // vAttention maps K and V of each layer, on each device, apart: a page holds 2 MiB of one of them.
     double row = qr_sim_kv_bytes(&p->model) / (2.0 * p->model.n_layers * p->cost.roofline.n_devices) * r->block_size;
     r->page_blocks = row < VIRTUAL_PAGE_BYTES ? (uint32_t)(VIRTUAL_PAGE_BYTES / row) : 1;

@@ -1,6 +1,7 @@
 """quire bench: the load client against servers of known behaviour."""
 import json
 import os
+import pty
 import re
 import socket
 import subprocess
@@ -201,6 +202,22 @@ def test_step_adds_up_and_its_costs_are_read_by_sim(tmp_path):
                         "--num-kv-blocks", "512"], capture_output=True, text=True, timeout=60)
     assert p.returncode == 0, p.stderr
     assert "cannot write" in bench("step", TINY, "--context", "20", "--costs", str(tmp_path / "no" / "c.json"), code=1).stderr
+
+
+def test_step_says_how_far_it_is(tmp_path):
+    master, slave = pty.openpty()
+    p = subprocess.Popen([QUIRE, "bench", "step", TINY, "--context", "20", "--costs", str(tmp_path / "c.json")], stdin=subprocess.DEVNULL,
+                         stdout=subprocess.DEVNULL, stderr=slave)
+    os.close(slave)
+    said = b""
+    try:
+        while part := os.read(master, 4096):
+            said += part
+    except OSError:  # how a terminal says that nobody writes to it any more
+        pass
+    os.close(master)
+    assert p.wait(60) == 0
+    assert b"steps of one user: 1 of 68" in said and re.search(rb"steps of the cost table: \d+ of \d+", said), said
 
 
 def packed_formats(path):

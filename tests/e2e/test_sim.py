@@ -93,6 +93,7 @@ def test_shared_prefixes_are_found():
     (["opt-13b", "--request-rate", "1e-300"], "--request-rate: at 1e-300 a second the last of 1000 requests comes after"),
     (["llama-3-8b", "--hardware", "l4", "--kv-cache-memory", "4T"], "--kv-cache-memory-bytes: expected at most"),
     (["llama-3-8b", "--hardware", "l4", "--num-kv-blocks", "900000000"], "--num-gpu-blocks-override: expected at most"),
+    (["opt-13b", "--swap-space", "4000000T"], "--swap-space: expected less than 1e+09 blocks"),
     (["opt-13b", "--chrome", "x.json"], "--chrome: only with --replay"),
     (["opt-13b", "--workload", "3000/10"], "no request can be served: a prompt of 3000 tokens"),
     (["opt-13b", "--costs", "/nonexistent", "--num-kv-blocks", "9"], "--costs: cannot read"),
