@@ -1,4 +1,5 @@
-"""make paper: every figure and table of docs/paper from runs of the simulator. The same seed gives the same bytes."""
+"""make paper: every figure and table of docs/paper from runs of the simulator. The same seed gives the same bytes. With
+another seed or number of requests they go to build/paper."""
 import argparse
 import os
 import time
@@ -17,14 +18,21 @@ many as arrive in five minutes where those are more.
 """
 
 
+def arguments(words=None):
+    p = argparse.ArgumentParser(description=__doc__)
+    p.add_argument("--quire", default=os.path.join(ROOT, "build", "quire"))
+    p.add_argument("--out", help="a folder; by default docs/paper for runs with the defaults, else build/paper")
+    p.add_argument("--requests", type=int, default=1000)
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--only", default="", help="a word of the figures' names")
+    a = p.parse_args(words)
+    as_kept = all(getattr(a, k) == p.get_default(k) for k in ("requests", "seed"))
+    a.out = a.out or os.path.join(ROOT, *(("docs", "paper") if as_kept else ("build", "paper")))
+    return a
+
+
 def main():
-    a = argparse.ArgumentParser(description=__doc__)
-    a.add_argument("--quire", default=os.path.join(ROOT, "build", "quire"))
-    a.add_argument("--out", default=os.path.join(ROOT, "docs", "paper"))
-    a.add_argument("--requests", type=int, default=1000)
-    a.add_argument("--seed", type=int, default=1)
-    a.add_argument("--only", default="", help="a word of the figures' names")
-    a = a.parse_args()
+    a = arguments()
     os.makedirs(a.out, exist_ok=True)
     sims, page = Sims(a.quire, a.requests, a.seed), [HEAD.format(requests=a.requests)]
     for figure in figures.ALL:

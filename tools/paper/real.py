@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """make paper-real: the paper's comparisons in wall-clock on the real server. KV layouts and preemption on one pool that is too small for
-the load, and a shared prefix with and without its cache, through `quire bench serve`. Writes docs/paper/real.md.
+the load, and a shared prefix with and without its cache, through `quire bench serve`. Writes docs/paper/real.md; with other numbers than the
+defaults (a quick look) the page goes to standard output.
 
 Each line is a server of its own, started, warmed up by one request, loaded and stopped. Batch and memory are sums over all steps, from
 /debug/kv before and after."""
@@ -23,6 +24,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 HERE = os.path.dirname(os.path.abspath(__file__))
 LAYOUTS = [("paged", "paged"), ("contiguous-oracle", "contiguous, exact length known"), ("contiguous-pow2", "contiguous, powers of two"),
            ("contiguous-max", "contiguous, longest length"), ("virtual", "address ranges, pages on demand")]
+SIZES = "rows", "cap", "longest", "blocks", "rate", "seed"  # that the page in docs/paper is of, at their defaults
 MODES = [("recompute", "recompute", []), ("swap", "swap", ["--swap-space", "1G"]), ("auto", "the cheaper one", ["--swap-space", "1G"])]
 
 
@@ -216,11 +218,11 @@ def page(a, runs, where, took):
         *layouts(a, runs), *modes(runs), *prefix(a, runs), "", "## Commands", "", "```sh", *runs.commands_of("rows.csv"), "```", ""])
 
 
-def main():
+def arguments(words=None):
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--quire", default=os.path.join(ROOT, "build", "quire"))
     p.add_argument("--model", default="smollm2-135m-instruct")
-    p.add_argument("--out", default=os.path.join(ROOT, "docs", "paper", "real.md"))
+    p.add_argument("--out", help="where the page goes, - for standard output; by default docs/paper/real.md for a run with the defaults, else -")
     p.add_argument("--rows", type=int, default=64)
     p.add_argument("--cap", type=int, default=600, help="longest answer")
     p.add_argument("--longest", type=int, default=2048, help="--max-model-len: what contiguous-max reserves")
@@ -228,8 +230,15 @@ def main():
     p.add_argument("--rate", type=float, default=1.5, help="requests a second of the runs at a rate; 0: none")
     p.add_argument("--rounds", type=int, default=1)
     p.add_argument("--seed", type=int, default=1)
-    a = p.parse_args()
+    a = p.parse_args(words)
     a.model_name = os.path.basename(a.model).removesuffix(".gguf")
+    as_kept = a.model_name == p.get_default("model") and all(getattr(a, k) == p.get_default(k) for k in SIZES)
+    a.out = a.out or (os.path.join(ROOT, "docs", "paper", "real.md") if as_kept else "-")
+    return a
+
+
+def main():
+    a = arguments()
     if os.getloadavg()[0] > 0.7:
         print(f"paper-real: other programs run here (load {os.getloadavg()[0]:.1f}): batch and memory will be right, seconds will not", file=sys.stderr)
     where, begun = machine(a.quire), time.time()
@@ -239,8 +248,12 @@ def main():
             f.write("arrival_s,input_tokens,output_tokens\n" + "".join(f"0,{i},{o}\n" for i, o in rows_of(a.rows, a.cap, a.seed)))
         runs = Runs(a, path)
         runs.measure()
+    text = page(a, runs, where, time.time() - begun)
+    if a.out == "-":
+        print(text, end="")
+        return
     with open(a.out, "w") as f:
-        f.write(page(a, runs, where, time.time() - begun))
+        f.write(text)
     print(f"wrote {os.path.relpath(a.out)} after {(time.time() - begun) / 60:.1f} minutes")
 
 
