@@ -7,7 +7,7 @@
 #include "base/machine.h"
 
 static const struct bench_entry entries[] = {
-#define QR_BENCH(name, model, args, summary) {#name, BENCH_##model, args, summary, bench_##name, bench_##name##_help},
+#define QR_BENCH(name, model, args, summary) {#name, BENCH_##model, QR_VERB_BENCH_##name, args, summary, bench_##name, bench_##name##_help},
 #include "bench/bench.def"
 #undef QR_BENCH
 };

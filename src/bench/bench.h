@@ -22,6 +22,7 @@ struct bench_args {
 struct bench_entry {
     const char *name;
     enum bench_model model;
+    int verb; // whose options it takes, of conf/conf.h
     const char *args, *summary;
     enum qr_status (*run)(const struct bench_args *a, struct qr_error *err); // QR_EINVAL: the command line is wrong
     const char *help;                                                       // paragraphs under the usage line

@@ -21,7 +21,7 @@ static void help(FILE *out)
 static void help_of(const struct bench_entry *e, FILE *out)
 {
     fprintf(out, "usage: quire bench %s %s [options]\n\n%s", e->name, e->args, e->help);
-    qr_conf_help(QR_VERB_B, out);
+    qr_conf_help(e->verb, out);
 }
 
 static int unknown(const char *word)
@@ -69,7 +69,9 @@ int cmd_bench(int argc, char **argv)
     if (named && !e) return unknown(argv[1]);
     struct qr_conf conf;
     struct qr_error err = {0};
-    if (qr_conf_parse(QR_VERB_B, argc - named, argv + named, &conf, &err) != QR_OK) return cmd_fail(2, &err);
+    if (qr_conf_parse(e ? e->verb : QR_VERB_B, argc - named, argv + named, &conf, &err) != QR_OK) return cmd_fail(2, &err);
+    char url[1024];
+    bool has_url = conf.origin[QR_OPT_base_url] != QR_FROM_DEFAULT;
     int rc = 0;
     if (conf.help && e)
         help_of(e, stdout);
@@ -78,8 +80,12 @@ int cmd_bench(int argc, char **argv)
     else if (!e) {
         help(stderr);
         rc = 2;
-    } else
+    } else if (cmd_server_url(&conf, has_url ? conf.base_url : NULL, url, sizeof url, &err) != QR_OK)
+        rc = cmd_fail(2, &err);
+    else {
+        conf.base_url = url;
         rc = run(e, &conf, &err);
+    }
     qr_conf_free(&conf);
     return rc;
 }

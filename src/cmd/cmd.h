@@ -46,6 +46,11 @@ void cmd_setup_fini(struct cmd_setup *s);
 // Appends all of f. False when reading or memory failed, or there is more than bytes_max.
 bool cmd_read_all(FILE *f, size_t bytes_max, struct qr_buf *out) QR_MUST_CHECK;
 
+// Where a server is: url if it is given (not NULL), else --host and --port, where an address that means any is this
+// machine's own. QR_EINVAL: both were said.
+enum qr_status cmd_server_url(const struct qr_conf *c, const char *url, char *out, size_t cap,
+                              struct qr_error *err) QR_MUST_CHECK;
+
 // "1.2 GB", "98.4 MB": for people. Returns out.
 const char *cmd_bytes(char out[16], double bytes);
 // A load progress line on a terminal, drawn at most ten times a second; done == total ends it.

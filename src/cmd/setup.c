@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/machine.h"
 #include "base/mem.h"
+#include "base/printable.h"
 #include "cmd/cmd.h"
 #include "conf/paths.h"
 #include "kern/isa.h"
@@ -25,6 +26,20 @@ const char *cmd_bytes(char out[16], double bytes)
     while (bytes >= 1000 && u < 4) bytes /= 1000, u++;
     snprintf(out, 16, bytes < 100 && u ? "%.1f %s" : "%.0f %s", bytes, units[u]);
     return out;
+}
+
+enum qr_status cmd_server_url(const struct qr_conf *c, const char *url, char *out, size_t cap, struct qr_error *err)
+{
+    bool v6 = strchr(c->host, ':') != NULL;
+    const char *host = strcmp(c->host, "0.0.0.0") == 0 ? "127.0.0.1" : strcmp(c->host, "::") == 0 ? "::1" : c->host;
+    if (url && (c->origin[QR_OPT_host] == QR_FROM_FLAG || c->origin[QR_OPT_port] == QR_FROM_FLAG))
+        return qr_fail(err, QR_EINVAL, "expected a URL, or --host and --port; got both");
+    if (url)
+        snprintf(out, cap, "%s", url);
+    else
+        snprintf(out, cap, "http://%s%.200s%s:%d", v6 ? "[" : "", host, v6 ? "]" : "", (int)c->port);
+    qr_printable_line(out);
+    return QR_OK;
 }
 
 void cmd_progress(void *arg, uint64_t done, uint64_t total)

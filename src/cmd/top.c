@@ -187,21 +187,6 @@ static int live(struct top *t, struct top_view *v, int interval_ms)
     return 0;
 }
 
-// The URL given, or --host and --port as one; an address that means any is this machine's own.
-static enum qr_status make_url(const struct qr_conf *c, char *out, size_t cap, struct qr_error *err)
-{
-    bool has_url = c->args.n > 0, v6 = strchr(c->host, ':') != NULL;
-    const char *host = strcmp(c->host, "0.0.0.0") == 0 ? "127.0.0.1" : strcmp(c->host, "::") == 0 ? "::1" : c->host;
-    if (has_url && (c->origin[QR_OPT_host] == QR_FROM_FLAG || c->origin[QR_OPT_port] == QR_FROM_FLAG))
-        return qr_fail(err, QR_EINVAL, "expected a URL, or --host and --port; got both");
-    if (has_url)
-        snprintf(out, cap, "%s", c->args.v[0]);
-    else
-        snprintf(out, cap, "http://%s%.200s%s:%d", v6 ? "[" : "", host, v6 ? "]" : "", (int)c->port);
-    qr_printable_line(out);
-    return QR_OK;
-}
-
 static enum qr_status open_top(const struct qr_conf *c, struct top *t, const char *url, struct qr_error *err)
 {
     struct qr_client_conf conf = {
@@ -228,7 +213,8 @@ int cmd_top(int argc, char **argv)
     struct top t = {0};
     struct top_view v = {.url = url, .whole = conf.whole};
     int rc;
-    if (make_url(&conf, url, sizeof url, &err) != QR_OK || open_top(&conf, &t, url, &err) != QR_OK)
+    if (cmd_server_url(&conf, conf.args.n ? conf.args.v[0] : NULL, url, sizeof url, &err) != QR_OK ||
+        open_top(&conf, &t, url, &err) != QR_OK)
         rc = cmd_fail(2, &err);
     else if (!conf.once && isatty(STDOUT_FILENO)) {
         v.colour = true;

@@ -28,6 +28,13 @@ struct text { // owned strings form a list
 #define S QR_VERB_S
 #define R QR_VERB_R
 #define B QR_VERB_B
+#define BS QR_VERB_BENCH_serve
+#define BP QR_VERB_BENCH_ppl
+#define BK QR_VERB_BENCH_kernels
+#define BT QR_VERB_BENCH_throughput
+#define BL QR_VERB_BENCH_latency
+#define BE QR_VERB_BENCH_step
+#define E (BP | BT | BL | BE)
 #define M QR_VERB_M
 #define P QR_VERB_P
 #define T QR_VERB_T
@@ -61,6 +68,13 @@ static const struct range {
 #undef S
 #undef R
 #undef B
+#undef BS
+#undef BP
+#undef BK
+#undef BT
+#undef BL
+#undef BE
+#undef E
 #undef M
 #undef P
 #undef T
@@ -337,8 +351,9 @@ static const char *near_miss(int verb, const char *typed)
 
 static const char *verb_name(int verbs)
 {
-    static const char *const names[] = {"serve", "run", "bench", "sim", "plan", "top"};
-    return names[__builtin_ctz((unsigned)verbs)];
+    static const char *const names[] = {"serve",     "run",           "sim",              "plan",          "top",       "bench serve",
+                                        "bench ppl", "bench kernels", "bench throughput", "bench latency", "bench step"};
+    return verbs == QR_VERB_B ? "bench" : names[__builtin_ctz((unsigned)verbs)];
 }
 
 // The verb that has an option of exactly this name, when the one at hand does not.
@@ -346,7 +361,8 @@ static const char *other_verb(int verb, const char *typed)
 {
     int i = find_flag(verb, typed, strcspn(typed, "="));
     if (i < 0 || opts[i].verbs & verb) return NULL;
-    return verb_name(opts[i].verbs);
+    bool of_bench = verb & QR_VERB_B && opts[i].verbs & QR_VERB_B; // rather another measurement's than another verb's
+    return verb_name(of_bench ? opts[i].verbs & QR_VERB_B : opts[i].verbs);
 }
 
 static enum qr_status unknown_flag(int verb, const char *arg, int code, struct qr_error *err)

@@ -13,14 +13,21 @@
 
 #include "base/status.h"
 
-// The program's verbs that take options, one bit each: serve, run, bench, sim, plan, top.
+// The program's verbs that take options, one bit each: serve, run, sim, plan, top, and what bench measures.
 enum {
     QR_VERB_S = 1,
     QR_VERB_R = 2,
-    QR_VERB_B = 4,
-    QR_VERB_M = 8,
-    QR_VERB_P = 16,
-    QR_VERB_T = 32
+    QR_VERB_M = 4,
+    QR_VERB_P = 8,
+    QR_VERB_T = 16,
+    QR_VERB_BENCH_serve = 32,
+    QR_VERB_BENCH_ppl = 64,
+    QR_VERB_BENCH_kernels = 128,
+    QR_VERB_BENCH_throughput = 256,
+    QR_VERB_BENCH_latency = 512,
+    QR_VERB_BENCH_step = 1024,
+    QR_VERB_B = QR_VERB_BENCH_serve | QR_VERB_BENCH_ppl | QR_VERB_BENCH_kernels | QR_VERB_BENCH_throughput |
+                QR_VERB_BENCH_latency | QR_VERB_BENCH_step // bench, whatever it measures
 };
 enum qr_origin { QR_FROM_DEFAULT, QR_FROM_FILE, QR_FROM_ENV, QR_FROM_FLAG };
 
@@ -57,7 +64,7 @@ struct qr_conf {
     void *texts;         // owned strings
 };
 
-// verb: one of QR_VERB_*. argv[0] is the verb itself. QR_EINVAL names the option, what was expected and
+// verb: one bit of QR_VERB_*, or QR_VERB_B. argv[0] is the verb itself. QR_EINVAL names the option, what was expected and
 // a near miss.
 enum qr_status qr_conf_parse(int verb, int argc, char **argv, struct qr_conf *out,
                              struct qr_error *err) QR_MUST_CHECK;

@@ -33,6 +33,14 @@ def test_help_teaches():
             assert f"  {name} " in text
             own = bench(name, "--help").stdout
             assert own.startswith(f"usage: quire bench {name}") and f"quire bench {name}" in own.split("\n", 1)[1]
+            # Its own options and no other's: what is listed is taken.
+            assert ("--context" in own) == (name == "step") and ("--base-url" in own) == (name == "serve")
+            assert ("--threads" in own) == (name != "serve") and ("--batch-size" in own) == (name == "latency")
+            assert "--context" in text and "--base-url" in text
+    assert "--context is an option of quire bench step, not of quire bench latency" in bench("latency", TINY, "--context", "5", code=2).stderr
+    assert "--max-concurrency is an option of quire bench serve, not of quire bench step" in bench("step", TINY, "--max-concurrency", "5", code=2).stderr
+    assert "--interval is an option of quire top, not of quire bench" in bench("serve", "--interval", "5", code=2).stderr
+    assert "expected a URL, or --host and --port" in bench("serve", "--base-url", "http://127.0.0.1:9", "--port", "9", code=2).stderr
     assert "expected one of serve, " in bench("nothing", code=2).stderr
     assert bench(code=2).stderr.startswith("usage:")
     assert "takes no argument" in bench("serve", "URL", code=2).stderr
@@ -54,6 +62,11 @@ def test_serve_counts_what_the_server_counts(start):
     assert r["total_token_throughput"] == pytest.approx((r["total_input_tokens"] + r["total_output_tokens"]) / r["duration"])
     assert r["request_throughput"] == r["request_goodput"] == pytest.approx(40 / r["duration"])
     assert r["median_itl_ms"] <= r["p95_itl_ms"] <= r["p99_itl_ms"]
+
+
+def test_serve_takes_host_and_port(tiny):
+    out = bench("serve", "--host", "127.0.0.1", "--port", str(tiny.port), *TOKENS, "--input-len", "5", "--output-len", "2", "--num-prompts", "2").stdout
+    assert "Successful requests:" in out
 
 
 def test_serve_prints_what_vllm_prints(tiny, tmp_path):
