@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
@@ -199,6 +200,14 @@ void http_conn_refuse(struct http_server *s, struct http_conn *c, int status, co
     http_conn_phase(s, c, CONN_REFUSED);
 }
 
+// Whether anything came of a connection, ever. A kernel that does not tell counts as yes.
+static bool has_sent(const struct http_conn *c)
+{
+    struct tcp_info info = {.tcpi_bytes_received = 1};
+    socklen_t n = sizeof info;
+    return getsockopt(c->fd, IPPROTO_TCP, TCP_INFO, &info, &n) != 0 || info.tcpi_bytes_received > 0;
+}
+
 void http_conn_mhd_error(struct http_server *s, int status)
 {
     struct http_conn *who[FRESH_MAX];
@@ -209,7 +218,7 @@ void http_conn_mhd_error(struct http_server *s, int status)
         // rest.
         int unread = 0;
         bool full = status == 431 || status == 414;
-        if (!c || c->peer_closed || c->phase > CONN_RECEIVING) continue;
+        if (!c || c->peer_closed || c->phase > CONN_RECEIVING || !has_sent(c)) continue;
         if (!full && ioctl(c->fd, FIONREAD, &unread) == 0 && unread > 0) continue;
         who[n++] = c;
     }

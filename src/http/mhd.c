@@ -220,6 +220,7 @@ static void on_completed(void *cls, struct MHD_Connection *m, void **context,
     http_req_drop(r);
     if (c->phase == CONN_OWED) http_conn_phase(s, c, c->early ? CONN_RECEIVING : CONN_IDLE);
     c->early = false;
+    http_conn_fresh(s, c); // what came early is read now
     // The end was seen while the answer was on its way, and its edge is spent.
     if (c->peer_closed) shutdown(c->fd, SHUT_RDWR);
 }

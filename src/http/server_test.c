@@ -289,6 +289,74 @@ QR_TEST(http_more_connections_than_allowed_get_503)
     kit_stop(&k);
 }
 
+// A handler that keeps the I/O thread until the test has arranged what it finds next.
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t change;
+    bool inside, open;
+    void (*inner)(void *arg, struct http_req *r);
+} block = {.lock = PTHREAD_MUTEX_INITIALIZER, .change = PTHREAD_COND_INITIALIZER};
+
+static void block_io(void *arg, struct http_req *r)
+{
+    if (strcmp(http_req_path(r), "/block") == 0) {
+        pthread_mutex_lock(&block.lock);
+        block.inside = true;
+        pthread_cond_broadcast(&block.change);
+        while (!block.open) pthread_cond_wait(&block.change, &block.lock);
+        pthread_mutex_unlock(&block.lock);
+    }
+    block.inner(arg, r);
+}
+
+static void set_block(bool open, bool wait_inside)
+{
+    pthread_mutex_lock(&block.lock);
+    block.open = open;
+    pthread_cond_broadcast(&block.change);
+    while (wait_inside && !block.inside) pthread_cond_wait(&block.change, &block.lock);
+    pthread_mutex_unlock(&block.lock);
+}
+
+// What follows a request in the same bytes is bad, and is looked at when its answer is out: in the very round in which
+// another client comes that has sent nothing yet, or only a part.
+QR_TEST(http_an_error_page_is_for_who_earned_it)
+{
+    static const char *const parts[] = {"", "GET /ec"};
+    struct http_conf conf = kit_conf();
+    block.inner = conf.handler;
+    conf.handler = block_io;
+    for (int i = 0; i < 2; i++) {
+        struct kit k;
+        struct kit_reply got;
+        kit_start(&k, &conf);
+        block.inside = false;
+        int bad = kit_connect(&k);
+        kit_puts(bad, "GET /hold HTTP/1.1\r\nHost: x\r\n\r\nPOST / HTTP/1.1\r\nHost: x\r\nContent-Length: 18446744073709551616\r\n\r\n");
+        struct http_req *held = kit_take(&k);
+        int blocker = kit_connect(&k);
+        kit_puts(blocker, "GET /block HTTP/1.1\r\nHost: x\r\n\r\n");
+        set_block(false, true);
+        int good = kit_connect(&k);
+        kit_puts(good, parts[i]);
+        http_reply(held, 200, NULL, "x", 1);
+        http_req_unref(&held);
+        set_block(true, false);
+        kit_read(blocker, false, &got);
+        assert_int_equal(got.status, 200);
+        kit_reply_fini(&got);
+        kit_read(bad, false, &got);
+        assert_int_equal(got.status, 200);
+        kit_reply_fini(&got);
+        kit_puts(good, &"GET /echo HTTP/1.1\r\nHost: x\r\n\r\n"[strlen(parts[i])]);
+        kit_read(good, false, &got);
+        assert_int_equal(got.status, 200);
+        kit_reply_fini(&got);
+        close(bad), close(blocker), close(good);
+        kit_stop(&k);
+    }
+}
+
 QR_TEST(http_says_why_it_cannot_listen)
 {
     struct kit k;
