@@ -478,7 +478,7 @@ static void keep_tile(struct qr_forward *f, const struct forward_group *g, int i
     int first = i_tile * QR_LOGIT_TILE;
     for (int r = 0; r < g->n; r++, y += LOGIT_TILE_LD) {
         int i = f->head_order[g->row0 + r];
-        const struct forward_logit *h = head_of(f, g->row0 + r);
+        const struct forward_logit *h = &f->heads[i];
         if (h->want == QR_LOGIT_ALL)
             memcpy(f->logits + (size_t)h->place * (size_t)f->m->cfg.n_vocab + first, y, (size_t)n * sizeof *y);
         else

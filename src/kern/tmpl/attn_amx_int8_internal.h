@@ -33,7 +33,7 @@ static void load_q(const struct amx_attn *x)
         v16i most = v16i_zero(), all = v16i_zero();
         for (int b = 0; b < d; b += 16) most = v16i_max(most, v16i_magnitude(v16_load(q + b)));
         float inverse;
-        x->q_scale[i] = scale_of(most, Q_TOP, &inverse);
+        x->q_scale[i] = v16_scale_of(most, Q_TOP, &inverse);
         for (int b = 0; b < d; b += 16) {
             v16i y = rounded(v16_load(q + b), inverse);
             int8_t *hi = to + b / PART * Q_TILES * TILE_BYTES + b % PART;
@@ -83,7 +83,7 @@ static void weights_of(const struct amx_attn *x, struct seen w, float *scale, fl
         v16i y = v16i_magnitude(v16_load(x->scales + CHUNK + u * 16));
         most = _mm512_mask_max_epi32(most, lanes_of(w, u), most, y);
     }
-    *scale = scale_of(most, P_TOP, inverse);
+    *scale = v16_scale_of(most, P_TOP, inverse);
 }
 
 static void load_end(struct amx_attn *x)
@@ -166,16 +166,7 @@ static void maxima(struct amx_attn *x, int tile)
 // v16_exp_small's bits: 2^n meets no denormal, so that it may be multiplied in at once.
 V16 v16 exp_of(v16 x)
 {
-    v16 t = v16_fma(x, v16_set1(REF_EXP_LOG2E), v16_set1(REF_EXP_ROUND));
-    v16 n = v16_sub(t, v16_set1(REF_EXP_ROUND));
-    v16 r = v16_fnma(n, v16_set1(REF_EXP_LN2_HI), x);
-    r = v16_fnma(n, v16_set1(REF_EXP_LN2_LO), r);
-    v16 p = v16_fma(v16_set1(REF_EXP_C6), r, v16_set1(REF_EXP_C5));
-    p = v16_fma(p, r, v16_set1(REF_EXP_C4));
-    p = v16_fma(p, r, v16_set1(REF_EXP_C3));
-    p = v16_fma(p, r, v16_set1(REF_EXP_C2));
-    p = v16_fma(p, r, v16_set1(1.0f));
-    p = v16_fma(p, r, v16_set1(1.0f));
+    v16 t, p = v16_exp_parts(x, &t), n = v16_sub(t, v16_set1(REF_EXP_ROUND));
     return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, v16_set1(REF_EXP_LO), _CMP_NLT_UQ), p, n);
 }
 

@@ -34,7 +34,7 @@ V16 struct q_form q_pack(uint8_t *coefs, const float *q, int d)
 {
     v16i most = v16i_zero(), all = v16i_zero();
     for (int i = 0; i < d; i += 16) most = v16i_max(most, v16i_magnitude(v16_load(q + i)));
-    float inverse, scale = scale_of(most, Q_TOP, &inverse);
+    float inverse, scale = v16_scale_of(most, Q_TOP, &inverse);
     for (int i = 0; i < d; i += 16) {
         v16i x = rounded(v16_load(q + i), inverse);
         all = v16i_add(all, x);
@@ -51,7 +51,7 @@ V16 v16 k_value(sum s, const struct q_form *f)
 V16 struct p_form p_form(v16i most)
 {
     struct p_form f;
-    f.scale = scale_of(most, P_TOP, &f.inverse);
+    f.scale = v16_scale_of(most, P_TOP, &f.inverse);
     return f;
 }
 

@@ -72,14 +72,7 @@ V16 float token_scale(const float *x, int d, float top, float *inverse)
 {
     v16i most = v16i_zero();
     for (int i = 0; i < d; i += 16) most = v16i_max(most, v16i_magnitude(v16_load(x + i)));
-    uint32_t bits = (uint32_t)v16i_hmax(most);
-    float m;
-    memcpy(&m, &bits, sizeof m);
-    *inverse = 0;
-    if (bits >= 0x7f800000) return NAN;
-    if (m < 0x1p-100f) return 0;
-    *inverse = top / m;
-    return m / top;
+    return v16_scale_of(most, top, inverse);
 }
 
 // Sixteen values of K and of V from dimension i on, a byte each.

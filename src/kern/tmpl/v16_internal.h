@@ -1,6 +1,6 @@
 /* Sixteen float32 lanes, the shape in which every kernel of kern/ref is specified.
  *
- * Owns: what all spellings of the lanes share: exp. Refuses to know: kernels.
+ * Owns: what all spellings of the lanes share: exp, a scale. Refuses to know: kernels.
  * Threads: pure functions. Lifetime: static. Empty where the file is built for no vector set.
  *
  * A kernel written in these has the same bits on AVX2, AVX-512 and NEON: each operation rounds as its scalar twin
@@ -12,6 +12,7 @@
 
 #include <math.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "kern/ref/ref_internal.h" // constants of exp
 
@@ -27,11 +28,11 @@
 #include "kern/x86/v16_x86_internal.h"
 #endif
 
-// The polynomial of kern/ref/ref_internal.h for lanes that are not above 88.37.
-V16 v16 v16_exp_small(v16 x)
+// exp(x) as p * 2^n: the polynomial p of kern/ref/ref_internal.h for lanes that are not above 88.37. *t is n + REF_EXP_ROUND.
+V16 v16 v16_exp_parts(v16 x, v16 *t)
 {
-    v16 t = v16_fma(x, v16_set1(REF_EXP_LOG2E), v16_set1(REF_EXP_ROUND));
-    v16 n = v16_sub(t, v16_set1(REF_EXP_ROUND));
+    *t = v16_fma(x, v16_set1(REF_EXP_LOG2E), v16_set1(REF_EXP_ROUND));
+    v16 n = v16_sub(*t, v16_set1(REF_EXP_ROUND));
     v16 r = v16_fnma(n, v16_set1(REF_EXP_LN2_HI), x);
     r = v16_fnma(n, v16_set1(REF_EXP_LN2_LO), r);
     v16 p = v16_fma(v16_set1(REF_EXP_C6), r, v16_set1(REF_EXP_C5));
@@ -39,8 +40,27 @@ V16 v16 v16_exp_small(v16 x)
     p = v16_fma(p, r, v16_set1(REF_EXP_C3));
     p = v16_fma(p, r, v16_set1(REF_EXP_C2));
     p = v16_fma(p, r, v16_set1(1.0f));
-    p = v16_fma(p, r, v16_set1(1.0f));
+    return v16_fma(p, r, v16_set1(1.0f));
+}
+
+V16 v16 v16_exp_small(v16 x)
+{
+    v16 t, p = v16_exp_parts(x, &t);
     return v16_where_lt(x, REF_EXP_LO, 0.0f, v16_mul(p, v16_exp2_of_sum(t)));
+}
+
+/* A scale for numbers of this largest magnitude (as v16i_magnitude gives it) so that the largest becomes `top`: see
+ * ref_token_scale. *inverse 0: all are zero, or one is not a number. */
+V16 float v16_scale_of(v16i most, float top, float *inverse)
+{
+    uint32_t bits = (uint32_t)v16i_hmax(most); // magnitudes compare as integers
+    float m;
+    memcpy(&m, &bits, sizeof m);
+    *inverse = 0;
+    if (bits >= 0x7f800000) return NAN;
+    if (m < 0x1p-100f) return 0;
+    *inverse = top / m;
+    return m / top;
 }
 
 // To what float16 holds, a NaN kept.

@@ -19,27 +19,18 @@ static void begin(void)
     AMX_ZERO(7);
 }
 
-void kern_peak_bf16_amx(uint64_t n_rounds)
-{
-    begin();
-    for (uint64_t n = 0; n < n_rounds; n++) {
-        AMX_DOT_BF16(0, 4, 6);
-        AMX_DOT_BF16(1, 4, 7);
-        AMX_DOT_BF16(2, 5, 6);
-        AMX_DOT_BF16(3, 5, 7);
+#define PEAK(kind, DOT)                                                                                      \
+    void kern_peak_##kind##_amx(uint64_t n_rounds)                                                           \
+    {                                                                                                        \
+        begin();                                                                                             \
+        for (uint64_t n = 0; n < n_rounds; n++) {                                                            \
+            DOT(0, 4, 6);                                                                                    \
+            DOT(1, 4, 7);                                                                                    \
+            DOT(2, 5, 6);                                                                                    \
+            DOT(3, 5, 7);                                                                                    \
+        }                                                                                                    \
+        amx_release();                                                                                       \
     }
-    amx_release();
-}
-
-void kern_peak_int8_amx(uint64_t n_rounds)
-{
-    begin();
-    for (uint64_t n = 0; n < n_rounds; n++) {
-        AMX_DOT_I8(0, 4, 6);
-        AMX_DOT_I8(1, 4, 7);
-        AMX_DOT_I8(2, 5, 6);
-        AMX_DOT_I8(3, 5, 7);
-    }
-    amx_release();
-}
+PEAK(bf16, AMX_DOT_BF16)
+PEAK(int8, AMX_DOT_I8)
 #endif
