@@ -64,6 +64,8 @@ enum qr_status bench_limits_parse(const char *text, struct bench_limits *out, st
         if (k == BENCH_TIMES || !end || (*end && *end != ' ' && *end != ',') || !(ms > 0))
             return qr_fail_param(err, QR_EINVAL, "goodput",
                                  "--goodput: expected milliseconds such as \"ttft:500 tpot:50 e2el:20000\", got \"%.60s\"", text);
+        if (isfinite(out->ms[k]))
+            return qr_fail_param(err, QR_EINVAL, "goodput", "--goodput: expected %s once, got \"%.60s\"", times[k].key, text);
         out->ms[k] = ms;
         s = end + strspn(end, " ,");
     }

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/machine.h"
+#include "base/words.h"
 #include "bench/report.h"
 #include "cmd/cmd.h"
 #include "cmd/sim_input.h"
@@ -31,6 +32,7 @@ struct planning { // out of the options
     struct qr_plan_conf plan;
     bool here, guessed; // this machine; nobody measured it
     const char *target;
+    struct qr_sim_table table; // of --costs
     int n_threads;
 };
 
@@ -69,8 +71,8 @@ static enum qr_status set_target(const struct qr_conf *c, struct planning *p, st
     enum qr_status st = bench_limits_parse(p->target, &l, err);
     if (st != QR_OK) return st;
     if (!l.any) return qr_fail(err, QR_EINVAL, "--goodput: expected milliseconds such as \"ttft:500 tpot:50\", got \"%.40s\"", c->goodput);
-    if (!(c->target_percentile > 0 && c->target_percentile <= 100))
-        return qr_fail(err, QR_EINVAL, "--target-percentile: expected above 0, up to 100, got %g", c->target_percentile);
+    if (!(c->target_percentile >= 1 && c->target_percentile <= 100))
+        return qr_fail(err, QR_EINVAL, "--target-percentile: expected 1 to 100, of 100 requests, got %g", c->target_percentile);
     p->plan.limits = (struct qr_plan_limits){.ttft_s = l.ms[BENCH_TTFT] * 1e-3,
                                              .tpot_s = l.ms[BENCH_TPOT] * 1e-3,
                                              .e2el_s = l.ms[BENCH_E2EL] * 1e-3,
@@ -129,6 +131,15 @@ static struct qr_costs guess_here(struct planning *p)
     return qr_lib_guess_costs(&info);
 }
 
+static enum qr_status set_costs(const struct qr_conf *c, struct planning *p, struct qr_error *err)
+{
+    enum qr_status st = cmd_sim_costs(c->costs, &p->table, err);
+    if (st != QR_OK) return st;
+    p->cost.table = p->table.costs;
+    cmd_sim_say_costs(c->costs, &p->table, p->model.name, p->here ? qr_machine_cpu_model() : c->hardware);
+    return QR_OK;
+}
+
 static enum qr_status set_machine(const struct qr_conf *c, struct planning *p, struct qr_error *err)
 {
     struct qr_sim_roofline *m = &p->cost.roofline;
@@ -150,8 +161,11 @@ static enum qr_status set_machine(const struct qr_conf *c, struct planning *p, s
     p->cost.kind = p->here || c->costs[0] ? QR_SIM_TABLE : QR_SIM_ROOFLINE;
     p->cost.copy_ns = p->plan.run.block_bytes / COPY_BYTES_PER_NS;
     p->guessed = p->here && !c->costs[0];
+    if (c->origin[QR_OPT_threads] == QR_FROM_FLAG && !p->guessed)
+        return qr_fail(err, QR_EINVAL, "--threads: expected neither --hardware nor --costs beside it: it is for a guess of what this "
+                                       "machine's steps take");
     if (p->guessed) p->cost.table = guess_here(p);
-    return c->costs[0] ? cmd_sim_costs(c->costs, &p->cost.table, err) : QR_OK;
+    return c->costs[0] ? set_costs(c, p, err) : QR_OK;
 }
 
 // KV blocks beside steps of n_tokens.
@@ -205,12 +219,12 @@ static enum qr_status set_load(const struct qr_conf *c, struct planning *p, stru
 {
     struct qr_sim_workload_conf *w = &p->plan.load;
     *w = (struct qr_sim_workload_conf){.source = c->workload,
-                                       .n_requests = is_set(c, QR_OPT_num_prompts) ? c->num_prompts : 0,
                                        .burstiness = c->burstiness,
                                        .shared_tokens = (int32_t)c->shared_prefix,
                                        .seed = (uint64_t)c->seed};
     if (!c->workload[0]) return qr_fail(err, QR_EINVAL, "--workload: expected a file of requests, or lengths such as 512/128");
-    if (!is_set(c, QR_OPT_request_rate)) return QR_OK; // a trace says when
+    enum qr_status st = cmd_sim_num_prompts(c, &w->n_requests, err);
+    if (st != QR_OK || !is_set(c, QR_OPT_request_rate)) return st; // a trace says when
     char *end;
     w->rate = strtod(c->request_rate, &end);
     if (*end || end == c->request_rate || !(w->rate > 0 && w->rate <= 1e9))
@@ -227,19 +241,29 @@ static void progress(void *arg, int n_runs, int32_t n_replicas)
     fprintf(stderr, "\rplanning: %d simulations, %s \033[K", n_runs, at);
 }
 
+static void print_costs(const struct qr_sim_table *t, const char *path)
+{
+    printf("What steps cost is measured: %s", path);
+    if (t->model[0] && t->processor[0]) printf(" (%s on %s)", t->model, t->processor);
+    if (t->error_median > 0)
+        printf(", off by %.1f %% (median), %.1f %% at most, of the steps it was measured by", 100 * t->error_median, 100 * t->error_max);
+    printf(".\n");
+}
+
 static void print_head(const struct planning *p, const struct qr_conf *c)
 {
     const struct qr_sim_roofline *m = &p->cost.roofline;
     char a[16], b[16], d[16];
     printf("%s: %s of weights, %.0f bytes of KV a token; ", p->model.name, cmd_bytes(a, qr_sim_weight_bytes(&p->model)),
            qr_sim_kv_bytes(&p->model));
-    printf("%d x %s with %s of memory, %s left for KV\n", m->n_devices, p->here ? qr_machine_cpu_model() : m->hardware.name,
+    printf("%s with %s of memory, %s left for KV\n",
+           p->here ? qr_machine_cpu_model() : qr_sim_hardware_text((char[QR_SIM_HARDWARE_TEXT]){0}, &m->hardware, m->n_devices),
            cmd_bytes(b, p->memory.total), cmd_bytes(d, p->memory.kv));
     if (p->guessed)
         printf("What steps cost is a guess by the model's shapes and %d threads: quire bench step MODEL --costs FILE measures it.\n",
                p->n_threads);
     else if (c->costs[0])
-        printf("What steps cost is measured: %s.\n", c->costs);
+        print_costs(&p->table, c->costs);
     else
         printf("What steps cost is a roofline of %.0f GB/s and %.0f TFLOPS.\n", m->hardware.memory_gbs, m->hardware.tflops);
     printf("Target: %g %% of requests keep \"%s\"%s.\n\n", p->plan.limits.percentile, p->target,
@@ -265,6 +289,12 @@ static enum qr_status print_json(const struct planning *p, const struct qr_conf 
     qr_jw_double(&w, p->memory.weights);
     qr_jw_key(&w, "kv_memory_bytes");
     qr_jw_double(&w, p->memory.kv);
+    if (p->table.error_median > 0) {
+        qr_jw_key(&w, "costs_error_median");
+        qr_jw_double(&w, p->table.error_median);
+        qr_jw_key(&w, "costs_error_max");
+        qr_jw_double(&w, p->table.error_max);
+    }
     qr_plan_json(&p->plan, plan, &w);
     qr_jw_obj_end(&w);
     bool to_stdout = strcmp(c->json, "-") == 0;
@@ -286,6 +316,9 @@ static enum qr_status plan(struct planning *p, const struct qr_conf *c, struct q
     if (isatty(STDERR_FILENO)) fprintf(stderr, "\r\033[K");
     if (st != QR_OK) return st;
     cmd_say_unused(c->workload, result.unused);
+    if (result.n_unfit > 0)
+        fprintf(stderr, "quire: %.120s: %" PRIu64 " of %s can never fit and are in no figure, first: %s\n", c->workload, result.n_unfit,
+                qr_count((char[QR_COUNT_BYTES]){0}, result.n_load, "request"), result.unfit_why);
     if (c->json[0]) st = print_json(p, c, &result, err);
     if (st == QR_OK && strcmp(c->json, "-") != 0) print_head(p, c), qr_plan_print(&p->plan, &result, stdout);
     qr_plan_free(&result);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/words.h"
 #include "cmd/cmd.h"
 #include "cmd/sim_input.h"
 #include "sim/replay.h"
@@ -82,7 +83,7 @@ static void say_end(const struct qr_replay *r)
         printf("The trace ends within line %" PRIu64 "; the lines before count.", r->cut_line);
     else
         printf("The trace ends before the run did: the server was stopped, or still writes it.");
-    printf(" %" PRIu64 " requests had not finished", n);
+    printf(" %s had not finished", qr_count((char[QR_COUNT_BYTES]){0}, n, "request"));
     if (n > 0) printf(" (%" PRIu64 " tokens drawn, which count below but in the times)", r->recorded.n_unfinished_tokens);
     printf(".\n");
 }
@@ -91,8 +92,9 @@ static enum qr_status tell(const char *path, struct qr_replay *r, struct qr_erro
 {
     struct qr_sim_summary a, b;
     uint64_t n_unfinished = r->recorded.n_unfinished;
-    printf("%" PRIu64 " steps of %" PRIu64 " requests (%" PRIu64 " tokens drawn) went through the scheduler again", r->n_steps,
-           r->recorded.n_records + n_unfinished, r->n_tokens);
+    char steps[QR_COUNT_BYTES], requests[QR_COUNT_BYTES], tokens[QR_COUNT_BYTES];
+    printf("%s of %s (%s drawn) went through the scheduler again", qr_count(steps, r->n_steps, "step"),
+           qr_count(requests, r->recorded.n_records + n_unfinished, "request"), qr_count(tokens, r->n_tokens, "token"));
     if (r->differs) {
         printf("\n");
         return qr_fail(err, QR_EFORMAT, "%s", r->why);

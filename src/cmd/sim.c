@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/words.h"
 #include "cmd/cmd.h"
 #include "cmd/sim_input.h"
 #include "sim/model.h"
@@ -161,7 +162,11 @@ static enum qr_status set_machine(const struct qr_conf *c, struct plan *p, struc
             return qr_fail(err, QR_EINVAL, "--costs says nothing of memory: give --kv-cache-memory-bytes, --num-kv-blocks or "
                                            "--hardware");
         p->cost.kind = QR_SIM_TABLE;
-        st = cmd_sim_costs(c->costs, &p->cost.table, err);
+        struct qr_sim_table t;
+        st = cmd_sim_costs(c->costs, &t, err);
+        if (st != QR_OK) return st;
+        cmd_sim_say_costs(c->costs, &t, p->model.name, is_set(c, QR_OPT_hardware) ? c->hardware : NULL);
+        p->cost.table = t.costs;
     } else {
         p->cost.kind = QR_SIM_ROOFLINE;
     }
@@ -187,7 +192,6 @@ static enum qr_status set_workload(const struct qr_conf *c, struct plan *p, stru
 {
     struct qr_sim_workload_conf *w = &p->workload_conf;
     *w = (struct qr_sim_workload_conf){.source = c->workload,
-                                       .n_requests = is_set(c, QR_OPT_num_prompts) ? c->num_prompts : 0,
                                        .burstiness = c->burstiness,
                                        .shared_tokens = (int32_t)c->shared_prefix,
                                        .seed = (uint64_t)c->seed};
@@ -200,7 +204,8 @@ static enum qr_status set_workload(const struct qr_conf *c, struct plan *p, stru
     }
     if (!c->workload[0])
         return qr_fail(err, QR_EINVAL, "--workload: expected a file of requests, or lengths such as 512/128");
-    enum qr_status st = qr_sim_workload_make(w, &p->workload, err);
+    enum qr_status st = cmd_sim_num_prompts(c, &w->n_requests, err);
+    if (st == QR_OK) st = qr_sim_workload_make(w, &p->workload, err);
     p->run.workload = &p->workload;
     p->run.cost = &p->cost;
     if (st == QR_OK) cmd_say_unused(c->workload, p->workload.unused);
@@ -295,7 +300,8 @@ static enum qr_status tell(const struct qr_conf *c, const struct plan *p, const 
     }
     if (st != QR_OK) return st;
     if (r->n_refused)
-        fprintf(stderr, "quire: %" PRIu64 " requests can never fit, first: %s\n", r->n_refused, r->refused_why);
+        fprintf(stderr, "quire: %s can never fit, first: %s\n", qr_count((char[QR_COUNT_BYTES]){0}, r->n_refused, "request"),
+                r->refused_why);
     if (to_stdout)
         print_json(stdout, p, c, s);
     else
@@ -319,7 +325,7 @@ static enum qr_status simulate(const struct qr_conf *c, struct plan *p, struct q
         st = qr_fail(err, QR_ENOMEM, "no memory to sum up %" PRIu64 " requests", result.n_records);
     if (st == QR_OK) st = tell(c, p, &result, &summary, err);
     if (st == QR_OK)
-        fprintf(stderr, "simulated %" PRIu64 " requests in %.2f s (%.0f a minute)\n", result.n_records, wall,
+        fprintf(stderr, "simulated %s in %.2f s (%.0f a minute)\n", qr_count((char[QR_COUNT_BYTES]){0}, result.n_records, "request"), wall,
                 (double)result.n_records / wall * 60);
     qr_sim_result_free(&result);
     return st;

@@ -9,7 +9,6 @@
 #include "fmt/gguf.h"
 
 #define SIZE_MAX_OF_A_KEY (1 << 24)
-#define ERROR_WORTH_SAYING 0.1 // of a cost table, median: what a quiet machine gives is below
 
 struct keys {
     const struct qr_gguf *g;
@@ -114,16 +113,6 @@ enum qr_status cmd_sim_model(const char *name, struct qr_sim_model *out, struct 
     return no_such_model(name, err);
 }
 
-enum qr_status cmd_sim_costs(const char *path, struct qr_costs *out, struct qr_error *err)
-{
-    double off = 0;
-    enum qr_status st = qr_sim_costs_read(path, out, &off, err);
-    if (st == QR_OK && off >= ERROR_WORTH_SAYING)
-        fprintf(stderr, "quire: %s: the table is off by %.1f %% (median) of the steps that it was measured by, and so are times below\n",
-                path, 100 * off);
-    return st;
-}
-
 enum qr_status cmd_sim_kv_fits(const struct qr_conf *c, const struct qr_sim_model *m, const struct qr_sim_hardware *h,
                                int32_t n_tokens, double block_bytes, struct qr_error *err)
 {
@@ -133,9 +122,19 @@ enum qr_status cmd_sim_kv_fits(const struct qr_conf *c, const struct qr_sim_mode
     if (bytes == 0) return QR_OK;
     enum qr_status st = qr_sim_memory(m, h, (int32_t)c->tensor_parallel_size, 1, n_tokens, &all, err);
     if (st != QR_OK || bytes <= all.kv) return st;
-    return qr_fail(err, QR_ETOOBIG, "--%s: expected at most %.4g GB, what %s leaves of the %.4g GB of %lld x %s, got %.4g GB",
+    return qr_fail(err, QR_ETOOBIG, "--%s: expected at most %.4g GB, what %s leaves of the %.4g GB of %s, got %.4g GB",
                    by_blocks ? "num-gpu-blocks-override" : "kv-cache-memory-bytes", all.kv * 1e-9, m->name, all.total * 1e-9,
-                   (long long)c->tensor_parallel_size, h->name, bytes * 1e-9);
+                   qr_sim_hardware_text((char[QR_SIM_HARDWARE_TEXT]){0}, h, (int32_t)c->tensor_parallel_size), bytes * 1e-9);
+}
+
+enum qr_status cmd_sim_num_prompts(const struct qr_conf *c, int64_t *out, struct qr_error *err)
+{
+    *out = 0;
+    if (c->origin[QR_OPT_num_prompts] == QR_FROM_DEFAULT) return QR_OK;
+    if (c->num_prompts < 1 || c->num_prompts > QR_SIM_REQUESTS_MAX)
+        return qr_fail(err, QR_EINVAL, "--num-prompts: expected 1 to %d, got %lld", QR_SIM_REQUESTS_MAX, (long long)c->num_prompts);
+    *out = c->num_prompts;
+    return QR_OK;
 }
 
 enum qr_status cmd_sim_check(const char *text, uint64_t *out, struct qr_error *err)

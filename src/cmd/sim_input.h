@@ -8,11 +8,16 @@
 #include "conf/conf.h"
 #include "sim/cost.h"
 #include "sim/model.h"
+#include "sim/workload.h"
 
 // A name of sim/models.def, a config.json, a .gguf file, or the name of a cached one. QR_ENOTFOUND lists all names.
 enum qr_status cmd_sim_model(const char *name, struct qr_sim_model *out, struct qr_error *err) QR_MUST_CHECK;
 // Reads --costs, and says where a table is known to be far off.
-enum qr_status cmd_sim_costs(const char *path, struct qr_costs *out, struct qr_error *err) QR_MUST_CHECK;
+enum qr_status cmd_sim_costs(const char *path, struct qr_sim_table *out, struct qr_error *err) QR_MUST_CHECK;
+// Says where a table is of another model, or of another machine than the one whose name this is (NULL: of any).
+void cmd_sim_say_costs(const char *path, const struct qr_sim_table *t, const char *model, const char *machine);
+// --num-prompts; 0: nobody said it. QR_EINVAL: out of range.
+enum qr_status cmd_sim_num_prompts(const struct qr_conf *c, int64_t *out, struct qr_error *err) QR_MUST_CHECK;
 // Whether KV memory that was given as bytes or blocks is there at all. QR_ETOOBIG names the flag. QR_OK where nothing
 // was given.
 enum qr_status cmd_sim_kv_fits(const struct qr_conf *c, const struct qr_sim_model *m, const struct qr_sim_hardware *h,

@@ -1,5 +1,6 @@
 #include "sched/request.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -27,11 +28,11 @@ static enum qr_status fits_layout(const struct qr_sched_conf *conf, const struct
                                   .page_blocks = conf->page_blocks ? conf->page_blocks : 1};
     struct qr_kv_want w = {req->n_prompt, n_total, n_total};
     if ((uint32_t)req->n_choices <= qr_kv_layout_capacity(&c, &w)) return QR_OK;
+    char times[32] = "";
+    if (req->n_choices > 1) snprintf(times, sizeof times, " for each of %d choices", req->n_choices);
     return qr_fail_param(err, QR_ETOOBIG, "max_tokens",
-                         "prompt %d + max_tokens %d = %d tokens, %d times, need %u blocks of %d each in one %s; the "
-                         "pool has %u",
-                         req->n_prompt, req->sampling.max_tokens, n_total, req->n_choices,
-                         qr_kv_layout_claim(&c, &w), conf->block_size,
+                         "prompt %d + max_tokens %d = %d tokens%s need %u blocks of %d in one %s; the pool has %u", req->n_prompt,
+                         req->sampling.max_tokens, n_total, times, qr_kv_layout_claim(&c, &w), conf->block_size,
                          conf->layout == QR_KV_VIRTUAL ? "address range" : "run", conf->n_blocks);
 }
 

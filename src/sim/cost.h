@@ -51,9 +51,12 @@ double qr_sim_roofline_copy_s(const struct qr_sim_roofline *r, const struct qr_s
 double qr_sim_roofline_s(const struct qr_sim_roofline *r, const struct qr_sim_load *load);
 // A table for whoever plans by one: the cost itself, or a line through two points of it in each direction.
 struct qr_costs qr_sim_cost_guess(const struct qr_sim_cost *c);
-// Reads a file of one table (qr_costs_read). *error_median: by what share of a step it is off, where the file says so;
-// else 0.
-enum qr_status qr_sim_costs_read(const char *path, struct qr_costs *out, double *error_median,
-                                 struct qr_error *err) QR_MUST_CHECK;
+
+struct qr_sim_table { // a file of one (qr_costs_read), and what it says of it
+    struct qr_costs costs;
+    char model[64], processor[64];  // that it was measured with; "": it does not say
+    double error_median, error_max; // by what share of a step it is off; 0: it does not say
+};
+enum qr_status qr_sim_table_read(const char *path, struct qr_sim_table *out, struct qr_error *err) QR_MUST_CHECK;
 
 #endif

@@ -3,11 +3,30 @@
 
 #include "base/buf.h"
 #include "base/json.h"
+#include "base/printable.h"
 #include "sim/cost.h"
 
 #define COSTS_BYTES_MAX (64u << 10)
 
-enum qr_status qr_sim_costs_read(const char *path, struct qr_costs *out, double *error_median, struct qr_error *err)
+static void read_word(qr_json *root, const char *key, char *out, size_t cap)
+{
+    size_t n;
+    const char *s = qr_json_str(qr_json_get(root, key), &n);
+    if (!s) return;
+    snprintf(out, cap, "%.*s", (int)(n < cap ? n : cap), s);
+    qr_printable_line(out);
+}
+
+// What a file says beside its table.
+static void read_origin(qr_json *root, struct qr_sim_table *t)
+{
+    read_word(root, "model", t->model, sizeof t->model);
+    read_word(root, "processor", t->processor, sizeof t->processor);
+    if (!qr_json_double(qr_json_get(root, "error_median"), &t->error_median)) t->error_median = 0;
+    if (!qr_json_double(qr_json_get(root, "error_max"), &t->error_max)) t->error_max = 0;
+}
+
+enum qr_status qr_sim_table_read(const char *path, struct qr_sim_table *out, struct qr_error *err)
 {
     FILE *f = fopen(path, "r");
     if (!f) return qr_fail(err, QR_ENOTFOUND, "--costs: cannot read %.150s", path);
@@ -17,18 +36,17 @@ enum qr_status qr_sim_costs_read(const char *path, struct qr_costs *out, double 
     fclose(f);
     struct qr_json_doc *doc = NULL;
     struct qr_error why = {0};
-    struct qr_costs c = {0};
+    struct qr_sim_table t = {0};
     enum qr_status st = QR_OK;
     if (b.failed || b.len > COSTS_BYTES_MAX)
         st = qr_fail(err, QR_EFORMAT, "%.150s: expected a cost table of at most 64 KiB", path);
     else if ((st = qr_json_parse(b.data ? b.data : "", b.len, QR_JSON_DEPTH_MAX, &doc, &why)) != QR_OK)
         (void)qr_fail(err, st, "%.100s: %.140s", path, why.msg);
     else
-        st = qr_costs_read(qr_json_root(doc), path, &c, err);
-    double off = 0;
-    if (st == QR_OK && !qr_json_double(qr_json_get(qr_json_root(doc), "error_median"), &off)) off = 0;
+        st = qr_costs_read(qr_json_root(doc), path, &t.costs, err);
+    if (st == QR_OK) read_origin(qr_json_root(doc), &t);
     qr_json_free(&doc);
     qr_buf_fini(&b);
-    if (st == QR_OK) *out = c, *error_median = off;
+    if (st == QR_OK) *out = t;
     return st;
 }

@@ -129,16 +129,23 @@ QR_TEST(sim_table_and_recorded_costs)
     assert_int_equal(c.i_recorded, 3);
 }
 
-static enum qr_status read_text(const char *text, struct qr_costs *out, struct qr_error *err)
+static enum qr_status read_table(const char *text, struct qr_sim_table *out, struct qr_error *err)
 {
     char path[] = "/tmp/quire-costs-XXXXXX";
     int fd = mkstemp(path);
     assert_true(fd >= 0);
     assert_int_equal(write(fd, text, strlen(text)), strlen(text));
     close(fd);
-    double off;
-    enum qr_status st = qr_sim_costs_read(path, out, &off, err);
+    enum qr_status st = qr_sim_table_read(path, out, err);
     unlink(path);
+    return st;
+}
+
+static enum qr_status read_text(const char *text, struct qr_costs *out, struct qr_error *err)
+{
+    struct qr_sim_table t = {0};
+    enum qr_status st = read_table(text, &t, err);
+    *out = t.costs;
     return st;
 }
 
@@ -163,7 +170,7 @@ QR_TEST(sim_cost_file_is_read_and_checked)
 {
     struct qr_costs c;
     struct qr_error err;
-    double off;
+    struct qr_sim_table t;
     assert_int_equal(read_text("{\"fixed_ns\":1,\"row_ns\":2,\"prompt_fixed_ns\":3,\"prompt_row_ns\":4,\"context_ps\":5,"
                                "\"query_context_ps\":6, \"model\":\"x\"}",
                                &c, &err),
@@ -183,5 +190,24 @@ QR_TEST(sim_cost_file_is_read_and_checked)
     assert_int_equal(read_text("{\"fixed_ns\":1}", &c, &err), QR_EFORMAT);
     assert_non_null(strstr(err.msg, "row_ns: expected a whole number from 0 to"));
     assert_int_equal(read_text("nonsense", &c, &err), QR_EFORMAT);
-    assert_int_equal(qr_sim_costs_read("/nonexistent", &c, &off, &err), QR_ENOTFOUND);
+    assert_int_equal(qr_sim_table_read("/nonexistent", &t, &err), QR_ENOTFOUND);
+}
+
+QR_TEST(sim_cost_file_says_of_what_it_is)
+{
+    struct qr_sim_table t;
+    struct qr_error err;
+    assert_int_equal(read_table("{\"fixed_ns\":1,\"row_ns\":2,\"prompt_fixed_ns\":3,\"prompt_row_ns\":4,\"context_ps\":5,"
+                                "\"query_context_ps\":6,\"model\":\"a\\nb\",\"processor\":\"EPYC\",\"error_median\":0.07,"
+                                "\"error_max\":0.34}",
+                                &t, &err),
+                     QR_OK);
+    assert_string_equal(t.model, "a b");
+    assert_string_equal(t.processor, "EPYC");
+    assert_true(t.error_median == 0.07 && t.error_max == 0.34 && t.costs.row_ns == 2);
+    assert_int_equal(read_table("{\"fixed_ns\":1,\"row_ns\":2,\"prompt_fixed_ns\":3,\"prompt_row_ns\":4,\"context_ps\":5,"
+                                "\"query_context_ps\":6,\"model\":7}",
+                                &t, &err),
+                     QR_OK);
+    assert_true(t.model[0] == 0 && t.processor[0] == 0 && t.error_median == 0);
 }

@@ -209,6 +209,15 @@ enum qr_status qr_sim_hardware_find(const char *name, struct qr_sim_hardware *ou
     return st;
 }
 
+const char *qr_sim_hardware_text(char out[QR_SIM_HARDWARE_TEXT], const struct qr_sim_hardware *h, int32_t n_devices)
+{
+    if (n_devices == 1)
+        snprintf(out, QR_SIM_HARDWARE_TEXT, "%s", h->name);
+    else
+        snprintf(out, QR_SIM_HARDWARE_TEXT, "%d x %s", n_devices, h->name);
+    return out;
+}
+
 enum qr_status qr_sim_memory(const struct qr_sim_model *m, const struct qr_sim_hardware *h, int32_t n_devices,
                              double share, int32_t n_tokens, struct qr_sim_memory *out, struct qr_error *err)
 {
@@ -219,9 +228,10 @@ enum qr_status qr_sim_memory(const struct qr_sim_model *m, const struct qr_sim_h
     o.n_slots = o.kv > 0 ? (int64_t)(o.kv / qr_sim_kv_bytes(m)) : 0;
     if (o.n_slots < 1)
         return qr_fail(err, QR_ETOOBIG,
-                       "%s does not fit: %d x %s have %.1f GB, of which %.2f may be used; weights take %.1f GB, "
+                       "%s does not fit: %s %s %.1f GB, of which %.2f may be used; weights take %.1f GB, "
                        "activations %.1f GB: nothing is left for KV",
-                       m->name, n_devices, h->name, o.total * 1e-9, share, o.weights * 1e-9, o.activations * 1e-9);
+                       m->name, qr_sim_hardware_text((char[QR_SIM_HARDWARE_TEXT]){0}, h, n_devices), n_devices == 1 ? "has" : "have",
+                       o.total * 1e-9, share, o.weights * 1e-9, o.activations * 1e-9);
     *out = o;
     return QR_OK;
 }

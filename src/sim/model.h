@@ -43,6 +43,9 @@ struct qr_sim_hardware {
 // QR_ENOTFOUND lists the names.
 enum qr_status qr_sim_hardware_find(const char *name, struct qr_sim_hardware *out,
                                     struct qr_error *err) QR_MUST_CHECK;
+// "this machine", "4 x h100". Returns out.
+#define QR_SIM_HARDWARE_TEXT 64
+const char *qr_sim_hardware_text(char out[QR_SIM_HARDWARE_TEXT], const struct qr_sim_hardware *h, int32_t n_devices);
 
 struct qr_sim_memory { // bytes, over all devices
     double total, weights, activations, kv;

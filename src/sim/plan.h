@@ -5,8 +5,9 @@
  *
  * A replica is the model on the machine that the cost is of, with its share of the load: of a rate its n-th part, of a
  * trace with times each n-th session. A number of replicas will do when some settings of a fixed list keep the limits
- * in a simulation of one of them. The numbers tried are doubled from what arithmetic alone asks for, then halved
- * between; neither list nor order depends on the limits, so stricter ones never ask for fewer. */
+ * in a simulation of one of them, and it answers more than comes when pressed: else a queue grows, which keeps loose
+ * limits for as long as a simulation lasts. The numbers tried are doubled from what arithmetic alone asks for, then
+ * halved between; neither list nor order depends on the limits, so stricter ones never ask for fewer. */
 #ifndef QR_SIM_PLAN_H
 #define QR_SIM_PLAN_H
 
@@ -41,46 +42,56 @@ struct qr_plan_conf {
     void *progress_arg;
 };
 
+struct qr_plan_use { // what a run made of its settings
+    int32_t peak_seqs, peak_tokens; // at most so many at once, and in a step
+    int64_t n_blocks_enough;        // for as many of the longest requests as ran at once; all where prompts share
+    uint64_t n_preemptions;
+};
+
 struct qr_plan_run { // a simulation of one replica
     int32_t n_replicas, max_num_seqs, max_num_batched_tokens;
     uint32_t n_blocks, n_ram;
     double rate;  // requests a second, as they came
-    bool kept;    // enough were in time
+    bool kept;    // enough were in time, and would be if it went on
+    double answers_most; // where they would not: requests a second that it answers at most, about as many as come; else 0
+    double came_per_s, answered_per_s; // in the second half of the time in which requests come
     bool stopped; // too many were late: the rest was not simulated
     uint64_t n_requests, n_answered, n_late;
     double ttft_s, tpot_s, e2el_s; // at the percentile, of what was answered
     double tokens_per_s;
-    uint64_t n_preemptions;
-    int32_t peak_seqs, peak_tokens; // at most so many at once, and in a step
+    struct qr_plan_use use, pressed; // pressed: where answers_most was found
 };
 
-enum qr_plan_bind { QR_PLAN_MEMORY, QR_PLAN_COMPUTE, QR_PLAN_BANDWIDTH, QR_PLAN_LATENCY };
+// NOTHING: a trace so short that all of it at once is no more than a replica takes.
+enum qr_plan_bind { QR_PLAN_MEMORY, QR_PLAN_COMPUTE, QR_PLAN_BANDWIDTH, QR_PLAN_LATENCY, QR_PLAN_NOTHING };
 
 struct qr_plan {
     int32_t n_replicas, n_replicas_least; // least: by arithmetic
-    struct qr_plan_run chosen;
-    uint32_t n_blocks_enough; // for as many of the longest requests as ran at once; all where prompts share
-    struct qr_sim_summary expected; // of one replica
-    double rate;      // of the whole load
-    double rate_most; // of one replica with these settings, within 5 %
+    struct qr_plan_run chosen; // with all the blocks that there could be
+    struct qr_plan_run planned; // with no more than n_blocks_enough, where that changes nothing
+    struct qr_sim_summary expected; // of one replica as planned
+    double rate;      // of what fits of the whole load
+    double rate_most; // of one replica with the chosen settings, within 5 %; INFINITY: nothing was too much
+    double faster_most; // so many times the load's own rate
     double rate_over; // where it was too much
     struct qr_sim_summary over; // a run at rate_over
+    double answers_most;      // as in the run at rate_over
     enum qr_plan_bind bind;
-    bool over_keeps_up;       // at rate_over answers still end as fast as requests come
+    bool timed;               // the load is a trace with times, no rate that goes on
     double share_compute;     // of a step's time at rate_over: arithmetic; the rest is weights and KV read
     struct qr_plan_run alone; // one request at a time
     struct qr_plan_run *runs; // (n_runs) all that were compared, in order
     int n_runs, cap_runs;
     char unused[160];   // of the load, as the workload says it
-    uint64_t n_refused; // of n_requests of the chosen run: can never fit
-    char refused_why[256];
+    uint64_t n_unfit, n_load; // requests of the load that can never fit, and are in no figure; and all
+    char unfit_why[256];      // the first of them
 };
 
-// QR_ETOOBIG: no number of replicas will do, and why. QR_EINVAL: the load has no rate.
+// QR_ETOOBIG: no number of replicas will do, and why. QR_EINVAL: the load has no rate, or too few requests.
 enum qr_status qr_plan_make(const struct qr_plan_conf *conf, struct qr_plan *out, struct qr_error *err) QR_MUST_CHECK;
 void qr_plan_free(struct qr_plan *p);
 
-// "memory", "compute", "bandwidth" or "latency target".
+// "memory", "compute", "bandwidth", "latency target" or "nothing".
 const char *qr_plan_bind_name(enum qr_plan_bind b);
 // The reason in a sentence or two. Returns out.
 const char *qr_plan_why(const struct qr_plan_conf *c, const struct qr_plan *p, char *out, size_t cap);

@@ -5,10 +5,14 @@
 #include "base/buf.h"
 #include "sim/plan.h"
 
+#define FEW_REQUESTS 100
+#define FALLING_BEHIND 0.9 // the last requests' own time is less, in a trace that is much longer
+
 const char *qr_plan_bind_name(enum qr_plan_bind b)
 {
     static const char *const names[] = {[QR_PLAN_MEMORY] = "memory", [QR_PLAN_COMPUTE] = "compute",
-                                        [QR_PLAN_BANDWIDTH] = "bandwidth", [QR_PLAN_LATENCY] = "latency target"};
+                                        [QR_PLAN_BANDWIDTH] = "bandwidth", [QR_PLAN_LATENCY] = "latency target",
+                                        [QR_PLAN_NOTHING] = "nothing"};
     return names[b];
 }
 
@@ -19,12 +23,37 @@ static const char *over_what(const struct qr_plan_conf *c, const struct qr_plan 
     return a >= b && a >= e ? "the time to the first token" : b >= e ? "the time per output token" : "the end-to-end latency";
 }
 
+// Up to where it goes, and the beginning of what is said of beyond.
+static void say_most(struct qr_buf *b, const struct qr_plan_conf *c, const struct qr_plan *p)
+{
+    char all[64] = "";
+    if (p->planned.n_blocks < p->chosen.n_blocks)
+        snprintf(all, sizeof all, " and all of the %.1f k tokens of KV memory", (double)p->chosen.n_blocks * c->run.block_size * 1e-3);
+    qr_buf_printf(b, "One replica with these settings%s keeps the target ", all);
+    if (p->bind == QR_PLAN_NOTHING)
+        qr_buf_printf(b, "even when all of its requests come at once: they are too few to say how many a second it takes.");
+    else if (p->timed)
+        qr_buf_printf(b, "with this trace up to about %.3g times as fast, %.3g requests/s. At %.3g ", p->faster_most, p->rate_most,
+                      p->rate_over);
+    else
+        qr_buf_printf(b, "up to about %.3g requests/s. At %.3g ", p->rate_most, p->rate_over);
+}
+
+static void say_too_slow(struct qr_buf *b, const struct qr_plan *p)
+{
+    if (p->answers_most > 0)
+        qr_buf_printf(b, "more come than it answers for long, which is %.3g", p->answers_most);
+    else
+        qr_buf_printf(b, "requests come faster than it answers");
+    qr_buf_printf(b, ", with memory to spare (%.0f %% of the pool filled): %s is in the way.", 100 * p->over.kv_fill,
+                  p->bind == QR_PLAN_COMPUTE ? "arithmetic" : "memory bandwidth");
+}
+
 const char *qr_plan_why(const struct qr_plan_conf *c, const struct qr_plan *p, char *out, size_t cap)
 {
     const struct qr_sim_summary *o = &p->over;
     struct qr_buf b = {0};
-    qr_buf_printf(&b, "One replica with these settings keeps the target up to about %.3g requests/s. At %.3g ", p->rate_most,
-                  p->rate_over);
+    say_most(&b, c, p);
     if (p->bind == QR_PLAN_MEMORY)
         qr_buf_printf(&b, "memory is in the way: %" PRIu64 " of %" PRIu64 " requests gave way because KV blocks ran out, and %.0f %% of "
                           "the pool was filled on average.",
@@ -33,11 +62,11 @@ const char *qr_plan_why(const struct qr_plan_conf *c, const struct qr_plan *p, c
         qr_buf_printf(&b, "it still answers as fast as requests come, but %s is beyond its limit: the latency target is in the way, "
                           "not the machine.",
                       over_what(c, p));
-    else
-        qr_buf_printf(&b, "requests come faster than it answers, with memory to spare (%.0f %% of the pool filled): %s is in the way.",
-                      100 * o->kv_fill, p->bind == QR_PLAN_COMPUTE ? "arithmetic" : "memory bandwidth");
-    qr_buf_printf(&b, " Of a step's time %.0f %% is arithmetic, %.0f %% reading weights and KV.", 100 * p->share_compute,
-                  100 - 100 * p->share_compute);
+    else if (p->bind != QR_PLAN_NOTHING)
+        say_too_slow(&b, p);
+    if (p->bind != QR_PLAN_NOTHING)
+        qr_buf_printf(&b, " Of a step's time %.0f %% is arithmetic, %.0f %% reading weights and KV.", 100 * p->share_compute,
+                      100 - 100 * p->share_compute);
     snprintf(out, cap, "%s", b.data ? b.data : "");
     qr_buf_fini(&b);
     return out;
@@ -55,7 +84,8 @@ static void print_limit(FILE *f, const char *name, double at_s, double limit_s)
 static void print_runs(const struct qr_plan *p, FILE *f)
 {
     fprintf(f, "\nHow it was found: arithmetic alone asks for %d; these simulations of one replica were compared\n"
-               "(seqs: --max-num-seqs, tokens: --max-num-batched-tokens; times at the percentile).\n\n",
+               "(seqs: --max-num-seqs, tokens: --max-num-batched-tokens; times at the percentile). Settings that no step and no batch\n"
+               "came near go as others do that it did not either, and were not simulated again.\n\n",
             p->n_replicas_least);
     fprintf(f, "  %8s %8s %5s %7s %9s %9s %9s %9s  %s\n", "replicas", "rate", "seqs", "tokens", "TTFT ms", "TPOT ms", "E2EL ms", "tokens/s",
             "in time");
@@ -65,29 +95,45 @@ static void print_runs(const struct qr_plan *p, FILE *f)
                 r->ttft_s * 1e3, r->tpot_s * 1e3, r->e2el_s * 1e3, r->tokens_per_s);
         if (r->stopped)
             fprintf(f, "no: %" PRIu64 " late of the first %" PRIu64 "\n", r->n_late, r->n_answered);
+        else if (r->answers_most > 0)
+            fprintf(f, "no: it answers %.3g requests/s at most\n", r->answers_most);
         else
             fprintf(f, "%s: %.1f %%%s\n", r->kept ? "yes" : "no", 100 - 100 * (double)r->n_late / (double)r->n_answered,
                     r->n_ram ? ", swapping" : "");
     }
 }
 
+// What a trace that ends does not show.
+static void say_trace(const struct qr_plan *p, FILE *f)
+{
+    const struct qr_plan_run *r = &p->planned;
+    if (!p->timed) return;
+    if (r->n_requests < FEW_REQUESTS)
+        fprintf(f, "  A replica's share of the trace is %" PRIu64 " request%s: these figures may be their luck.\n", r->n_requests,
+                r->n_requests == 1 ? "" : "s");
+    if (r->answered_per_s < FALLING_BEHIND * r->came_per_s)
+        fprintf(f, "  In the second half of the trace %.3g requests/s come to a replica, and it answers %.3g: were the trace longer, it "
+                   "might not keep the target.\n",
+                r->came_per_s, r->answered_per_s);
+}
+
 void qr_plan_print(const struct qr_plan_conf *c, const struct qr_plan *p, FILE *f)
 {
-    const struct qr_plan_run *r = &p->chosen;
+    const struct qr_plan_run *r = &p->planned;
     const struct qr_sim_summary *s = &p->expected;
     char why[1024];
     double block = (double)c->run.block_bytes;
     fprintf(f, "Settings\n  replicas                %10d\n  max-num-seqs            %10d\n  max-num-batched-tokens  %10d\n", p->n_replicas,
             r->max_num_seqs, r->max_num_batched_tokens);
-    fprintf(f, "  kv-cache-memory         %10.0f  bytes: %u blocks, %.1f k tokens, of %u that there could be\n", p->n_blocks_enough * block,
-            p->n_blocks_enough, (double)p->n_blocks_enough * c->run.block_size * 1e-3, r->n_blocks);
+    fprintf(f, "  kv-cache-memory         %10.0f  bytes: %u blocks, %.1f k tokens, of %u that there could be\n", r->n_blocks * block,
+            r->n_blocks, (double)r->n_blocks * c->run.block_size * 1e-3, p->chosen.n_blocks);
     fprintf(f, "  swap-space              %10.0f  bytes%s\n", r->n_ram * block,
             r->n_ram                ? ": requests that give way come back sooner than by computing again"
-            : r->n_preemptions == 0 ? ": no request gives way"
+            : r->use.n_preemptions == 0 ? ": no request gives way"
                                     : "");
-    fprintf(f, "\nTo expect, a replica at %.3g of %.3g requests/s\n", r->rate, p->rate);
+    fprintf(f, "\nTo expect, a replica at %.3g of %.3g requests/s (%" PRIu64 " simulated)\n", r->rate, p->rate, r->n_requests);
     fprintf(f, "  %.1f tokens/s generated (all replicas: %.1f), %.1f requests at once, at most %d\n", s->tokens_per_s,
-            s->tokens_per_s * p->n_replicas, s->batch_mean, r->peak_seqs);
+            s->tokens_per_s * p->n_replicas, s->batch_mean, r->use.peak_seqs);
     fprintf(f, "  %.1f %% of requests in time (%g asked for); %" PRIu64 " gave way for want of memory\n\n",
             100 - 100 * (double)r->n_late / (double)r->n_answered, c->limits.percentile, s->n_preempted_requests);
     fprintf(f, "  %-20s at %4g %%  %10s %10s\n", "ms", c->limits.percentile, "expected", "limit");
@@ -95,9 +141,7 @@ void qr_plan_print(const struct qr_plan_conf *c, const struct qr_plan *p, FILE *
     print_limit(f, "time per output token", r->tpot_s, c->limits.tpot_s);
     print_limit(f, "end-to-end latency", r->e2el_s, c->limits.e2el_s);
     fprintf(f, "\nWhat binds: %s\n  %s\n", qr_plan_bind_name(p->bind), qr_plan_why(c, p, why, sizeof why));
-    if (p->n_refused > 0)
-        fprintf(f, "  %" PRIu64 " of %" PRIu64 " requests can never fit and are not in these figures, first: %s\n", p->n_refused,
-                r->n_requests, p->refused_why);
+    say_trace(p, f);
     print_runs(p, f);
 }
 
@@ -135,6 +179,7 @@ static void json_run(const struct qr_plan_conf *c, const struct qr_plan_run *r, 
     whole(w, "swap_space_bytes", (int64_t)(r->n_ram * c->run.block_bytes));
     flag(w, "kept", r->kept);
     flag(w, "stopped", r->stopped);
+    num(w, "answers_per_s_most", r->answers_most > 0 ? r->answers_most : NAN);
     whole(w, "requests", (int64_t)r->n_requests);
     whole(w, "answered", (int64_t)r->n_answered);
     whole(w, "late", (int64_t)r->n_late);
@@ -142,8 +187,8 @@ static void json_run(const struct qr_plan_conf *c, const struct qr_plan_run *r, 
     num(w, "tpot_s", r->tpot_s);
     num(w, "e2el_s", r->e2el_s);
     num(w, "tokens_per_s", r->tokens_per_s);
-    whole(w, "preemptions", (int64_t)r->n_preemptions);
-    whole(w, "peak_seqs", r->peak_seqs);
+    whole(w, "preemptions", (int64_t)r->use.n_preemptions);
+    whole(w, "peak_seqs", r->use.peak_seqs);
     qr_jw_obj_end(w);
 }
 
@@ -160,7 +205,7 @@ static void json_times(const struct qr_plan_limits *l, struct qr_json_writer *w)
 
 void qr_plan_json(const struct qr_plan_conf *c, const struct qr_plan *p, struct qr_json_writer *w)
 {
-    const struct qr_plan_run *r = &p->chosen;
+    const struct qr_plan_run *r = &p->planned;
     char why[1024];
     json_times(&c->limits, w);
     qr_jw_key(w, "settings");
@@ -168,11 +213,12 @@ void qr_plan_json(const struct qr_plan_conf *c, const struct qr_plan *p, struct 
     whole(w, "replicas", p->n_replicas);
     whole(w, "max_num_seqs", r->max_num_seqs);
     whole(w, "max_num_batched_tokens", r->max_num_batched_tokens);
-    whole(w, "kv_cache_memory_bytes", (int64_t)(p->n_blocks_enough * c->run.block_bytes));
+    whole(w, "kv_cache_memory_bytes", (int64_t)(r->n_blocks * c->run.block_bytes));
     whole(w, "swap_space_bytes", (int64_t)(r->n_ram * c->run.block_bytes));
     whole(w, "block_size", c->run.block_size);
     qr_jw_obj_end(w);
     num(w, "request_rate", p->rate);
+    whole(w, "requests_that_never_fit", (int64_t)p->n_unfit);
     qr_jw_key(w, "expected_at_percentile");
     json_run(c, r, w);
     qr_jw_key(w, "expected");

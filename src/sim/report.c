@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/words.h"
 
 static int by_value(const void *a, const void *b)
 {
@@ -149,8 +150,9 @@ void qr_sim_print(const struct qr_sim_summary *s, FILE *f)
             100 * s->kv_used, 100 * s->kv_reserved, 100 * s->kv_internal, 100 * s->kv_external, 100 * s->kv_fill, 100 * s->kv_shared);
     fprintf(f, "cache       %.1f %% of prompt tokens found (%" PRIu64 " of %" PRIu64 ")\n", 100 * s->hit_rate,
             s->n_cached_tokens, s->n_prompt_tokens);
-    fprintf(f, "preempted   %" PRIu64 " times, %" PRIu64 " requests; %" PRIu64 " tokens computed again\n", s->n_preemptions,
-            s->n_preempted_requests, s->n_recomputed_tokens);
+    char times[QR_COUNT_BYTES], requests[QR_COUNT_BYTES], tokens[QR_COUNT_BYTES];
+    fprintf(f, "preempted   %s, %s; %s computed again\n", qr_count(times, s->n_preemptions, "time"),
+            qr_count(requests, s->n_preempted_requests, "request"), qr_count(tokens, s->n_recomputed_tokens, "token"));
     if (s->n_finished == 0) return; // the times below are theirs
     fprintf(f, "\n  %-30s %10s %10s %10s %10s %10s\n", "seconds", "mean", "p50", "p90", "p99", "max");
     print_times(f, "latency", &s->latency);

@@ -13,8 +13,6 @@
 enum { STREAM_ROW = 11, STREAM_GAP, STREAM_KIND }; // of random numbers
 #define WORDS_REQUESTS 1000
 #define KINDS_MAX 16
-// Requests in memory at once: 88 bytes each.
-#define REQUESTS_MAX 100000000
 #define ARRIVAL_S_MAX 1e9
 
 void qr_sim_workload_free(struct qr_sim_workload *w)
@@ -204,8 +202,8 @@ enum qr_status qr_sim_workload_make(const struct qr_sim_workload_conf *conf, str
 {
     struct qr_sim_workload w = {0};
     struct stat sb;
-    if (conf->n_requests < 0 || conf->n_requests > REQUESTS_MAX)
-        return qr_fail(err, QR_EINVAL, "--num-prompts: expected 0 to %d, got %lld", REQUESTS_MAX,
+    if (conf->n_requests < 0 || conf->n_requests > QR_SIM_REQUESTS_MAX)
+        return qr_fail(err, QR_EINVAL, "--num-prompts: expected 0 to %d, got %lld", QR_SIM_REQUESTS_MAX,
                        (long long)conf->n_requests);
     if (!(conf->rate >= 0)) return qr_fail(err, QR_EINVAL, "--request-rate: expected 0 or more, got %g", conf->rate);
     if (!(conf->burstiness > 0 && conf->burstiness <= 1000))

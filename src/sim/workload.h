@@ -25,6 +25,7 @@
 #include "base/status.h"
 
 #define QR_SIM_TOKENS_MAX (1 << 24) // of a prompt or an answer
+#define QR_SIM_REQUESTS_MAX 100000000 // in memory at once, 88 bytes each
 
 struct qr_sim_item {
     double arrival_s; // of a session's later turns: from the session's start, or < 0: when the turn before has ended

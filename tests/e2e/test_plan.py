@@ -87,7 +87,12 @@ BAD = [
     ([*ON[1:], "--request-rate", "1", "--kv-cache-memory", "4T"], "--kv-cache-memory-bytes: expected at most"),
     (["--request-rate", "1"], "--workload: expected a file"),
     ([*ON[1:], "--request-rate", "1", "--goodput", "itl:5"], "--goodput: expected milliseconds"),
-    ([*ON[1:], "--request-rate", "1", "--target-percentile", "101"], "--target-percentile: expected above 0, up to 100"),
+    ([*ON[1:], "--request-rate", "1", "--target-percentile", "101"], "--target-percentile: expected 1 to 100"),
+    ([*ON[1:], "--request-rate", "1", "--target-percentile", "0.95"], "--target-percentile: expected 1 to 100, of 100 requests, got 0.95"),
+    ([*ON[1:], "--request-rate", "1", "--goodput", "ttft:500 ttft:60"], "--goodput: expected ttft once"),
+    ([*ON[1:], "--request-rate", "1", "--num-prompts", "0"], "--num-prompts: expected 1 to 100000000, got 0"),
+    ([*ON[1:], "--request-rate", "1", "--num-prompts", "1"], "--num-prompts: expected at least 20 requests to plan from, got 1"),
+    ([*ON[1:], "--request-rate", "1", "--threads", "2"], "--threads: expected neither --hardware nor --costs beside it"),
     ([*ON[1:], "--request-rate", "1", "--goodput", "tpot:1"], "no number of replicas keeps the target"),
     ([*ON[1:], "--request-rate", "1e9"], "need at least"),
     ([*ON[1:], "--request-rate", "1", "--kv-cache-memory", "100M"], "a request of --max-model-len 2048 needs 128 KV blocks"),
@@ -108,3 +113,57 @@ def test_an_unknown_model_is_one_line(tmp_path):
     bad = tmp_path / "bad.gguf"
     bad.write_bytes(b"GGUX" + bytes(100))
     assert "not a GGUF file" in plan(bad, *LOAD, "--request-rate", "1", code=1)
+
+
+def test_a_rate_that_is_promised_is_answered():
+    """A loose limit hides an overload for minutes: what is planned must hold for longer than a plan simulates."""
+    args = ["llama-3-8b", "--hardware", "l4", "--workload", "100/10"]
+    j = json.loads(plan(*args, "--request-rate", "33", "--json", "-"))
+    s = j["settings"]
+    with_settings = ["--max-num-seqs", s["max_num_seqs"], "--max-num-batched-tokens", s["max_num_batched_tokens"], "--step-budget-ms", "auto"]
+    for rate, kv in ((33 / s["replicas"], ["--kv-cache-memory", s["kv_cache_memory_bytes"]]), (j["replica_rate_most"], [])):
+        p = subprocess.run([QUIRE, "sim", *args, *map(str, [*with_settings, *kv]), "--request-rate", str(rate), "--num-prompts", "20000",
+                            "--json", "-"], check=True, capture_output=True, text=True, timeout=300)
+        got = json.loads(p.stdout)
+        assert got["requests_per_s"] > 0.98 * rate and got["ttft_s"]["p90"] < 5
+    assert s["replicas"] == 2
+    assert any(r["answers_per_s_most"] and 30 < r["answers_per_s_most"] < 33 for r in j["runs"] if r["replicas"] == 1)
+
+
+def test_requests_that_never_fit_are_said_and_not_counted(tmp_path):
+    trace = tmp_path / "t.csv"
+    trace.write_text("arrival_s,input_tokens,output_tokens\n" + "".join(f"{i},50,5\n" for i in range(30)) + "30,5000,5\n31,5,99999\n")
+    p = subprocess.run([QUIRE, "plan", "llama-3-8b", "--hardware", "l4", "--max-model-len", "4096", "--workload", trace, "--json", "-"],
+                       check=True, capture_output=True, text=True, timeout=300)
+    assert "2 of 32 requests can never fit and are in no figure" in p.stderr and len(p.stderr.splitlines()) == 1
+    j = json.loads(p.stdout)
+    assert j["settings"]["replicas"] == 1 and j["requests_that_never_fit"] == 2 and j["expected_at_percentile"]["requests"] == 30
+    assert j["binds"] == "nothing" and j["replica_rate_most"] is None
+
+
+TABLE = {"fixed_ns": 2000000, "row_ns": 100000, "prompt_fixed_ns": 100000, "prompt_row_ns": 50000, "context_ps": 100,
+         "query_context_ps": 10, "model": "smollm2-135m-instruct", "processor": "Abacus 3", "error_median": 0.07, "error_max": 0.3}
+
+
+def test_a_table_of_another_model_or_machine_is_said(tmp_path):
+    costs = tmp_path / "costs.json"
+    costs.write_text(json.dumps(TABLE))
+    load = ["--workload", "30/20", "--request-rate", "2", "--num-prompts", "100"]
+
+    def said(*args):
+        p = subprocess.run([QUIRE, *map(str, args), *load, "--costs", costs], check=True, capture_output=True, text=True, timeout=300)
+        return p
+
+    on_l4 = said("plan", "llama-3-8b", "--hardware", "l4")
+    assert f"{costs} was measured with smollm2-135m-instruct, not llama-3-8b" in on_l4.stderr
+    assert f"{costs} was measured on Abacus 3, not l4" in on_l4.stderr
+    assert "(smollm2-135m-instruct on Abacus 3), off by 7.0 % (median), 30.0 % at most" in on_l4.stdout
+    assert "was measured on Abacus 3, not " in said("plan", TINY).stderr
+    assert "was measured with smollm2-135m-instruct, not llama-3-8b" in said("sim", "llama-3-8b", "--hardware", "l4").stderr
+    assert "was measured on" not in said("sim", "smollm2-135m", "--num-kv-blocks", "1000").stderr  # that machine is what is simulated
+    own = dict(TABLE, model=TINY.split("/")[-1].removesuffix(".gguf"), error_median=0.01)
+    own.pop("processor")
+    costs.write_text(json.dumps(own))
+    assert "measured" not in said("plan", TINY).stderr
+    costs.write_text(json.dumps({k: v for k, v in TABLE.items() if k.endswith("s")}))  # written by hand
+    assert "measured" not in said("plan", "llama-3-8b", "--hardware", "l4").stderr
