@@ -89,8 +89,10 @@ QR_TEST(sim_memory_that_cannot_be_says_the_arithmetic)
     struct qr_error err;
     assert_int_equal(qr_sim_hardware_find("a100-40g", &h, NULL), QR_OK);
     assert_int_equal(qr_sim_memory(&m, &h, 1, 0.9, 2560, &o, &err), QR_ETOOBIG);
-    assert_string_equal(err.msg, "opt-66b does not fit: 1 x a100-40g have 42.9 GB, of which 0.90 may be used; weights take "
+    assert_string_equal(err.msg, "opt-66b does not fit: a100-40g has 42.9 GB, of which 0.90 may be used; weights take "
                                  "131.4 GB, activations 0.3 GB: nothing is left for KV");
+    assert_int_equal(qr_sim_memory(&m, &h, 2, 0.9, 2560, &o, &err), QR_ETOOBIG);
+    assert_non_null(strstr(err.msg, ": 2 x a100-40g have 85.9 GB, of which"));
 }
 
 QR_TEST(sim_unknown_names_list_the_known)

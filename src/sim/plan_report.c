@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "base/buf.h"
+#include "base/words.h"
 #include "sim/plan.h"
 
 #define FEW_REQUESTS 100
@@ -42,7 +43,7 @@ static void say_most(struct qr_buf *b, const struct qr_plan_conf *c, const struc
 static void say_too_slow(struct qr_buf *b, const struct qr_plan *p)
 {
     if (p->answers_most > 0)
-        qr_buf_printf(b, "more come than it answers for long, which is %.3g", p->answers_most);
+        qr_buf_printf(b, "about as many come as it answers at most, %.3g, or more", p->answers_most);
     else
         qr_buf_printf(b, "requests come faster than it answers");
     qr_buf_printf(b, ", with memory to spare (%.0f %% of the pool filled): %s is in the way.", 100 * p->over.kv_fill,
@@ -81,26 +82,45 @@ static void print_limit(FILE *f, const char *name, double at_s, double limit_s)
         fprintf(f, " %10s\n", "-");
 }
 
+// Of runs from..to - 1 those that went exactly as the i-th.
+static int n_alike(const struct qr_plan *p, int i, int from, int to)
+{
+    const struct qr_plan_run *a = &p->runs[i];
+    int n = 0;
+    for (int k = from; k < to; k++) {
+        const struct qr_plan_run *b = &p->runs[k];
+        n += a->n_replicas == b->n_replicas && a->rate == b->rate && a->n_ram == b->n_ram && a->kept == b->kept && a->n_late == b->n_late &&
+             a->n_answered == b->n_answered && a->answers_most == b->answers_most && a->ttft_s == b->ttft_s && a->tpot_s == b->tpot_s &&
+             a->e2el_s == b->e2el_s && a->tokens_per_s == b->tokens_per_s;
+    }
+    return n;
+}
+
+static void print_run(const struct qr_plan_run *r, int n_others, FILE *f)
+{
+    fprintf(f, "  %8d %8.3g %5d %7d %9.0f %9.1f %9.0f %9.0f  ", r->n_replicas, r->rate, r->max_num_seqs, r->max_num_batched_tokens,
+            r->ttft_s * 1e3, r->tpot_s * 1e3, r->e2el_s * 1e3, r->tokens_per_s);
+    if (r->stopped)
+        fprintf(f, "no: %" PRIu64 " late of the first %" PRIu64, r->n_late, r->n_answered);
+    else if (r->answers_most > 0)
+        fprintf(f, "no: it answers %.3g requests/s at most", r->answers_most);
+    else
+        fprintf(f, "%s: %.1f %%%s", r->kept ? "yes" : "no", 100 - 100 * (double)r->n_late / (double)r->n_answered,
+                r->n_ram ? ", swapping" : "");
+    if (n_others > 0) fprintf(f, " (so with %s)", qr_count((char[QR_COUNT_BYTES]){0}, (uint64_t)n_others, "other setting"));
+    fputc('\n', f);
+}
+
 static void print_runs(const struct qr_plan *p, FILE *f)
 {
     fprintf(f, "\nHow it was found: arithmetic alone asks for %d; these simulations of one replica were compared\n"
-               "(seqs: --max-num-seqs, tokens: --max-num-batched-tokens; times at the percentile). Settings that no step and no batch\n"
-               "came near go as others do that it did not either, and were not simulated again.\n\n",
+               "(seqs: --max-num-seqs, tokens: --max-num-batched-tokens; times at the percentile). What differs in nothing else is\n"
+               "one line; settings that neither steps nor batches come near were not simulated again.\n\n",
             p->n_replicas_least);
     fprintf(f, "  %8s %8s %5s %7s %9s %9s %9s %9s  %s\n", "replicas", "rate", "seqs", "tokens", "TTFT ms", "TPOT ms", "E2EL ms", "tokens/s",
             "in time");
-    for (int i = 0; i < p->n_runs; i++) {
-        const struct qr_plan_run *r = &p->runs[i];
-        fprintf(f, "  %8d %8.3g %5d %7d %9.0f %9.1f %9.0f %9.0f  ", r->n_replicas, r->rate, r->max_num_seqs, r->max_num_batched_tokens,
-                r->ttft_s * 1e3, r->tpot_s * 1e3, r->e2el_s * 1e3, r->tokens_per_s);
-        if (r->stopped)
-            fprintf(f, "no: %" PRIu64 " late of the first %" PRIu64 "\n", r->n_late, r->n_answered);
-        else if (r->answers_most > 0)
-            fprintf(f, "no: it answers %.3g requests/s at most\n", r->answers_most);
-        else
-            fprintf(f, "%s: %.1f %%%s\n", r->kept ? "yes" : "no", 100 - 100 * (double)r->n_late / (double)r->n_answered,
-                    r->n_ram ? ", swapping" : "");
-    }
+    for (int i = 0; i < p->n_runs; i++)
+        if (n_alike(p, i, 0, i) == 0) print_run(&p->runs[i], n_alike(p, i, i + 1, p->n_runs), f);
 }
 
 // What a trace that ends does not show.
@@ -109,8 +129,8 @@ static void say_trace(const struct qr_plan *p, FILE *f)
     const struct qr_plan_run *r = &p->planned;
     if (!p->timed) return;
     if (r->n_requests < FEW_REQUESTS)
-        fprintf(f, "  A replica's share of the trace is %" PRIu64 " request%s: these figures may be their luck.\n", r->n_requests,
-                r->n_requests == 1 ? "" : "s");
+        fprintf(f, "  A replica's share of the trace is %s: these figures may be their luck.\n",
+                qr_count((char[QR_COUNT_BYTES]){0}, r->n_requests, "request"));
     if (r->answered_per_s < FALLING_BEHIND * r->came_per_s)
         fprintf(f, "  In the second half of the trace %.3g requests/s come to a replica, and it answers %.3g: were the trace longer, it "
                    "might not keep the target.\n",
@@ -123,8 +143,12 @@ void qr_plan_print(const struct qr_plan_conf *c, const struct qr_plan *p, FILE *
     const struct qr_sim_summary *s = &p->expected;
     char why[1024];
     double block = (double)c->run.block_bytes;
-    fprintf(f, "Settings\n  replicas                %10d\n  max-num-seqs            %10d\n  max-num-batched-tokens  %10d\n", p->n_replicas,
+    fprintf(f, "Settings\n  replicas                %10d\n  max-num-seqs            %10d\n  max-num-batched-tokens  %10d", p->n_replicas,
             r->max_num_seqs, r->max_num_batched_tokens);
+    if (r->use.peak_tokens < INT32_MAX)
+        fprintf(f, "  tokens: no step had more than %d%s", r->use.peak_tokens,
+                c->run.step_budget_ns > 0 ? "; --step-budget-ms says how long steps may be" : "");
+    fputc('\n', f);
     fprintf(f, "  kv-cache-memory         %10.0f  bytes: %u blocks, %.1f k tokens, of %u that there could be\n", r->n_blocks * block,
             r->n_blocks, (double)r->n_blocks * c->run.block_size * 1e-3, p->chosen.n_blocks);
     fprintf(f, "  swap-space              %10.0f  bytes%s\n", r->n_ram * block,

@@ -49,6 +49,14 @@ def test_same_seed_same_bytes_and_text_says_why():
         assert words in text
 
 
+def test_rows_that_say_the_same_are_one():
+    text = plan("llama-3-8b", "--hardware", "l4", "--workload", "512/128*3,2000/400", "--request-rate", "8", "--goodput", "ttft:2000 tpot:100")
+    rows = [line.split()[4:] for line in text.split("in time\n")[1].splitlines() if "late of the first" in line]
+    rows = [" ".join(r).split(" (so with")[0] for r in rows]
+    assert len(rows) == len(set(rows)) and "(so with 4 other settings)" in text
+    assert "no step had more than" in text
+
+
 def test_a_stricter_target_never_needs_fewer_replicas():
     def n(ttft, p):
         return json.loads(plan(*ON, "--request-rate", "60", "--num-prompts", "300", "--goodput", f"ttft:{ttft}", "--target-percentile", p,
