@@ -5,7 +5,7 @@
  * Owns: nothing. Refuses to know: threads.
  * Threads: pure functions over the caller's memory. Lifetime: static.
  *
- * The rows of activations are first copied into tiles of R rows (16, 8, 4, 2 or 1), so that a micro-kernel
+ * The rows of activations are first copied into tiles of R rows (16, 8, 4, 3, 2 or 1), so that a micro-kernel
  * walks one pointer with constant offsets. A tile is a sequence over k of
  *   groups of 32:   | scale f32 [R] | corr [R] | x int8 [R][32] |
  *   groups of 256:  | scale f32 [R] | 8 times: corr [R], x int8 [R][32] |    subs of 32
@@ -192,8 +192,14 @@ SIMD_INLINE void micro_group(const enum qr_wfmt fmt, const uint8_t *rec, size_t 
 typedef void micro_fn(const struct qr_gemm *g, int panel, int r0, const uint8_t *tile);
 typedef void fill_fn(const struct qr_acts *a, int r0, int rows, uint8_t *out);
 
-// micro[i] takes 1 << i rows, up to rows_max. What the scratch holds of the last block of rows may be used
-// again.
+// Rows of the next tile, where `left` are left and n was the last one's.
+static int tile_rows(int n, int left)
+{
+    while (n > left) n = n == 4 ? 3 : n == 3 ? 2 : n / 2;
+    return n;
+}
+
+// micro[n] takes n rows, up to rows_max. What the scratch holds of the last block of rows may be used again.
 static void gemm_d(const struct qr_gemm *g, struct tile_shape shape, fill_fn *fill, micro_fn *const *micro,
                    int rows_max)
 {
@@ -203,14 +209,14 @@ static void gemm_d(const struct qr_gemm *g, struct tile_shape shape, fill_fn *fi
         uint8_t *tile = g->scratch;
         for (int r = block, n = rows_max; r < end && !(g->again && m <= rows_block);
              r += n, tile += tile_bytes(shape, n, k)) {
-            while (n > end - r) n /= 2;
+            n = tile_rows(n, end - r);
             fill(g->acts, r, n, tile);
         }
         for (int p = g->panel0; p < g->panel1; p++) {
             tile = g->scratch;
             for (int r = block, n = rows_max; r < end; r += n, tile += tile_bytes(shape, n, k)) {
-                while (n > end - r) n /= 2;
-                micro[__builtin_ctz((unsigned)n)](g, p, r, tile);
+                n = tile_rows(n, end - r);
+                micro[n](g, p, r, tile);
             }
         }
     }
@@ -241,6 +247,7 @@ static void gemm_d(const struct qr_gemm *g, struct tile_shape shape, fill_fn *fi
 #define KERNEL(fmt, NAME, parts, most)                                                                       \
     MICRO(fmt, NAME, parts, 1)                                                                               \
     MICRO(fmt, NAME, parts, 2)                                                                               \
+    MICRO(fmt, NAME, parts, 3)                                                                               \
     MICRO(fmt, NAME, parts, 4)                                                                               \
     MICRO(fmt, NAME, parts, 8)                                                                               \
     MICRO(fmt, NAME, parts, 16)                                                                              \
@@ -250,8 +257,9 @@ static void gemm_d(const struct qr_gemm *g, struct tile_shape shape, fill_fn *fi
     }                                                                                                        \
     void GEMM_NAME_(fmt)(const struct qr_gemm *g)                                                            \
     {                                                                                                        \
-        static micro_fn *const micro[] = {micro_##fmt##_1, micro_##fmt##_2, micro_##fmt##_4,                 \
-                                          MICRO_IF(fmt, 8, most), MICRO_IF(fmt, 16, most)};                  \
+        static micro_fn *const micro[ROWS_MAX + 1] = {                                                       \
+            [1] = micro_##fmt##_1, [2] = micro_##fmt##_2, [3] = micro_##fmt##_3, [4] = micro_##fmt##_4,      \
+            [8] = MICRO_IF(fmt, 8, most), [16] = MICRO_IF(fmt, 16, most)};                                   \
         gemm_d(g, tile_shape_of(NAME, parts), fill_##fmt, micro, most);                                      \
     }
 
