@@ -279,6 +279,15 @@ const char *qr_json_str(qr_json *v, size_t *bytes)
     return unsafe_yyjson_get_str(val_of(v));
 }
 
+void qr_json_shown(qr_json *v, char *out, size_t cap)
+{
+    enum qr_json_type t = qr_json_type(v);
+    struct qr_buf b = {0};
+    if (t == QR_JSON_INT || t == QR_JSON_REAL) qr_json_render(v, &b);
+    snprintf(out, cap, "%s", b.len > 0 && !b.failed ? b.data : qr_json_type_name(t));
+    qr_buf_fini(&b);
+}
+
 struct qr_json_iter qr_json_iter(qr_json *container)
 {
     size_t n = qr_json_len(container);

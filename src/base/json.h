@@ -5,8 +5,8 @@
  * Lifetime: values live as long as their document.
  *
  * Parsing is strict RFC 8259 (valid UTF-8, no trailing text, no NaN, lone surrogate escapes refused), and
- * bounded: nesting deeper than `depth_max` and duplicate keys in one object are errors. Messages never repeat
- * the input. */
+ * bounded: nesting deeper than `depth_max` and duplicate keys in one object are errors. Messages of the
+ * parser never repeat the input. */
 #ifndef QR_BASE_JSON_H
 #define QR_BASE_JSON_H
 
@@ -50,6 +50,8 @@ bool qr_json_bool(qr_json *v, bool otherwise);
 bool qr_json_int64(qr_json *v, int64_t *out);
 bool qr_json_double(qr_json *v, double *out);
 const char *qr_json_str(qr_json *v, size_t *bytes); // NULL when not a string; may hold NUL bytes
+// What a message says came: a number as it stands, of anything else its kind ("a string").
+void qr_json_shown(qr_json *v, char *out, size_t cap);
 
 struct qr_json_iter {
     qr_json *container;

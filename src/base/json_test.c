@@ -586,3 +586,20 @@ QR_TEST(json_survives_failing_memory)
     }
     assert_int_equal(qr_mem_live_bytes(QR_MEM_REQ), before);
 }
+
+QR_TEST(json_shows_numbers_as_they_are_and_else_what_kind)
+{
+    static const struct {
+        const char *text, *shown;
+    } rows[] = {{"-1", "-1"}, {"5.5", "5.5"}, {"1e300", "1e300"}, {"\"secret\"", "a string"}, {"[1]", "an array"}, {"null", "null"}};
+    char shown[32];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct qr_json_doc *doc;
+        assert_int_equal(qr_json_parse(rows[i].text, strlen(rows[i].text), 8, &doc, NULL), QR_OK);
+        qr_json_shown(qr_json_root(doc), shown, sizeof shown);
+        assert_string_equal(shown, rows[i].shown);
+        qr_json_free(&doc);
+    }
+    qr_json_shown(NULL, shown, sizeof shown);
+    assert_string_equal(shown, "nothing");
+}

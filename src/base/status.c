@@ -48,6 +48,21 @@ enum qr_status qr_fail_param(struct qr_error *err, enum qr_status code, const ch
     return code;
 }
 
+enum qr_status qr_fail_in(struct qr_error *err, enum qr_status code, const char *where)
+{
+    char what[sizeof err->msg];
+    if (!err) return code;
+    snprintf(what, sizeof what, "%s", err->msg);
+    size_t n = strlen(where), used = strlen(what) + strlen(": "), room = sizeof what - 1 - used;
+    if (used + sizeof "..." > sizeof what) return code;
+    if (n <= room)
+        snprintf(err->msg, sizeof err->msg, "%s: %s", where, what);
+    else
+        snprintf(err->msg, sizeof err->msg, "...%s: %s", where + n - (room - strlen("...")), what);
+    qr_printable_line(err->msg);
+    return code;
+}
+
 const char *qr_status_name(enum qr_status code)
 {
     switch (code) {

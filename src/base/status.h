@@ -36,6 +36,8 @@ struct qr_error {
 // Fills *err (which may be NULL) and returns code, so that a door can `return qr_fail(err, ...)`.
 enum qr_status qr_fail(struct qr_error *err, enum qr_status code, const char *fmt, ...) QR_PRINTF(3, 4);
 
+// Puts "where: " before what *err says already; of a `where` that is too long, its end. Returns code.
+enum qr_status qr_fail_in(struct qr_error *err, enum qr_status code, const char *where);
 // As qr_fail, and names the request field at fault.
 enum qr_status qr_fail_param(struct qr_error *err, enum qr_status code, const char *param, const char *fmt,
                              ...) QR_PRINTF(4, 5);

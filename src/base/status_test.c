@@ -52,3 +52,24 @@ QR_TEST(status_codes_have_names)
         assert_string_not_equal(qr_status_name((enum qr_status)c), "unknown");
     assert_string_equal(qr_status_name((enum qr_status) - 99), "unknown");
 }
+
+QR_TEST(status_fail_in_puts_a_place_before_what_is_wrong)
+{
+    struct qr_error e;
+    char where[400], what[300];
+    (void)qr_fail(&e, QR_EFORMAT, "expected an object");
+    assert_int_equal(qr_fail_in(&e, QR_EFORMAT, "/tmp/x.json"), QR_EFORMAT);
+    assert_string_equal(e.msg, "/tmp/x.json: expected an object");
+    memset(where, 'a', sizeof where - 1);
+    memcpy(where + sizeof where - 6, "z.csv", 6);
+    (void)qr_fail(&e, QR_EFORMAT, "expected an object");
+    (void)qr_fail_in(&e, QR_EFORMAT, where);
+    assert_int_equal(strlen(e.msg), sizeof e.msg - 1);
+    assert_true(strncmp(e.msg, "...aaa", 6) == 0 && strstr(e.msg, "aaz.csv: expected an object"));
+    memset(what, 'b', sizeof what - 1);
+    what[sizeof what - 1] = 0;
+    (void)qr_fail(&e, QR_EFORMAT, "%s", what);
+    (void)qr_fail_in(&e, QR_EFORMAT, where);
+    assert_int_equal(e.msg[0], 'b');
+    assert_int_equal(qr_fail_in(NULL, QR_EIO, "x"), QR_EIO);
+}

@@ -56,14 +56,7 @@ void qr_costs_write(const struct qr_costs *c, struct qr_json_writer *w)
 static enum qr_status bad_cost(const struct key *k, qr_json *x, const char *where, struct qr_error *err)
 {
     char got[48];
-    int64_t n;
-    double d;
-    if (qr_json_int64(x, &n))
-        snprintf(got, sizeof got, "%lld", (long long)n);
-    else if (qr_json_double(x, &d))
-        snprintf(got, sizeof got, "%g", d);
-    else
-        snprintf(got, sizeof got, "%s", qr_json_type_name(qr_json_type(x)));
+    qr_json_shown(x, got, sizeof got);
     return qr_fail(err, QR_EFORMAT, "%.100s: %s: expected a whole number from %lld to %lld, got %s", where, k->name,
                    (long long)k->least, (long long)COST_MAX, got);
 }
