@@ -30,19 +30,43 @@ static enum qr_status get(struct keys *k, const char *suffix, int32_t otherwise,
     return QR_OK;
 }
 
+static enum qr_status refuse_unmodelled(struct keys *k)
+{
+    static const struct {
+        const char *suffix, *what;
+    } not[] = {{"expert_count", "mixtures of experts are"}, {"attention.kv_lora_rank", "latent attention is"},
+               {"ssm.state_size", "state space layers are"}, {"wkv.head_size", "layers without attention are"}};
+    char name[128];
+    uint64_t n;
+    bool causal;
+    for (size_t i = 0; i < sizeof not / sizeof not[0]; i++) {
+        snprintf(name, sizeof name, "%s.%s", k->arch, not[i].suffix);
+        if (qr_gguf_u64(k->g, name, &n) && n > 0)
+            return qr_fail(k->err, QR_ENOTSUP, "model: %s %llu: %s not modelled", name, (unsigned long long)n, not[i].what);
+    }
+    snprintf(name, sizeof name, "%s.attention.causal", k->arch);
+    if (qr_gguf_bool(k->g, name, &causal) && !causal)
+        return qr_fail(k->err, QR_ENOTSUP, "model: %s false: a model that generates nothing is not modelled", name);
+    return QR_OK;
+}
+
+static void note_window(const struct keys *k, struct qr_sim_model *m)
+{
+    char name[64];
+    uint64_t n;
+    snprintf(name, sizeof name, "%s.attention.sliding_window", k->arch);
+    if (qr_gguf_u64(k->g, name, &n) && n > 0 && n < (uint64_t)m->ctx_max)
+        snprintf(m->left_out, sizeof m->left_out, "%s %llu: KV of the whole context counts", name, (unsigned long long)n);
+}
+
 static enum qr_status read_keys(struct keys *k, struct qr_sim_model *m)
 {
     struct qr_gguf_str arch;
-    uint64_t n_experts = 0;
-    char name[64];
     if (!qr_gguf_str(k->g, "general.architecture", &arch) || arch.bytes >= sizeof k->arch)
         return qr_fail(k->err, QR_EFORMAT, "model: key general.architecture: expected a short string");
     snprintf(k->arch, sizeof k->arch, "%.*s", (int)arch.bytes, arch.data);
-    snprintf(name, sizeof name, "%s.expert_count", k->arch);
-    if (qr_gguf_u64(k->g, name, &n_experts) && n_experts > 0)
-        return qr_fail(k->err, QR_ENOTSUP, "model: %s %llu: mixtures of experts are not modelled", name,
-                       (unsigned long long)n_experts);
-    enum qr_status st = get(k, "block_count", 0, &m->n_layers);
+    enum qr_status st = refuse_unmodelled(k);
+    if (st == QR_OK) st = get(k, "block_count", 0, &m->n_layers);
     if (st == QR_OK) st = get(k, "embedding_length", 0, &m->hidden);
     if (st == QR_OK) st = get(k, "attention.head_count", 0, &m->n_heads);
     if (st == QR_OK) st = get(k, "attention.head_count_kv", m->n_heads, &m->n_kv_heads);
@@ -50,6 +74,7 @@ static enum qr_status read_keys(struct keys *k, struct qr_sim_model *m)
     if (st == QR_OK) st = get(k, "feed_forward_length", 0, &m->ffn);
     if (st == QR_OK) st = get(k, "context_length", 0, &m->ctx_max);
     m->n_ffn_matrices = 3;
+    if (st == QR_OK) note_window(k, m);
     return st;
 }
 
@@ -99,7 +124,7 @@ static enum qr_status no_such_model(const char *name, struct qr_error *err)
                    cached[0] ? "; cached: " : "", cached);
 }
 
-enum qr_status cmd_sim_model(const char *name, struct qr_sim_model *out, struct qr_error *err)
+static enum qr_status find_model(const char *name, struct qr_sim_model *out, struct qr_error *err)
 {
     char path[4096];
     size_t n = strlen(name);
@@ -111,6 +136,13 @@ enum qr_status cmd_sim_model(const char *name, struct qr_sim_model *out, struct 
     if (st == QR_OK) return from_gguf(path, out, err);
     if (is_gguf) return qr_fail(err, st, "%.250s", why.msg);
     return no_such_model(name, err);
+}
+
+enum qr_status cmd_sim_model(const char *name, struct qr_sim_model *out, struct qr_error *err)
+{
+    enum qr_status st = find_model(name, out, err);
+    if (st == QR_OK && out->left_out[0]) fprintf(stderr, "quire: %s: %s\n", name, out->left_out);
+    return st;
 }
 
 enum qr_status cmd_sim_kv_fits(const struct qr_conf *c, const struct qr_sim_model *m, const struct qr_sim_hardware *h,
@@ -150,5 +182,5 @@ enum qr_status cmd_sim_check(const char *text, uint64_t *out, struct qr_error *e
 
 void cmd_say_unused(const char *workload, const char *unused)
 {
-    if (unused[0]) fprintf(stderr, "quire: %s: %s: not known, and not used (src/sim/README.md lists what is)\n", workload, unused);
+    if (unused[0]) fprintf(stderr, "quire: %s: %s: not used (src/sim/README.md lists what is)\n", workload, unused);
 }

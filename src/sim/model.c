@@ -4,11 +4,10 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/json.h"
 
 static const struct qr_sim_model models[] = {
 #define QR_SIM_MODEL(name, layers, hidden, heads, kv, dim, ffn, matrices, vocab, positions, tied, ctx, bits)          \
-    {name, layers, hidden, heads, kv, dim, ffn, matrices, vocab, positions, tied, ctx, bits, 0},
+    {name, layers, hidden, heads, kv, dim, ffn, matrices, vocab, positions, tied, ctx, bits, 0, ""},
 #include "sim/models.def"
 #undef QR_SIM_MODEL
 };
@@ -21,6 +20,12 @@ static const struct qr_sim_hardware machines[] = {
 enum { N_MODELS = sizeof models / sizeof models[0], N_MACHINES = sizeof machines / sizeof machines[0] };
 
 #define CONFIG_BYTES_MAX (1u << 20) // a config.json has a few kB
+
+static enum qr_status parse_config(const char *path, const struct qr_buf *b, struct qr_sim_model *out, struct qr_error *err)
+{
+    enum qr_status st = qr_sim_model_parse(b->data ? b->data : "", b->len, out, err);
+    return st == QR_OK ? st : qr_fail_in(err, st, path);
+}
 
 static enum qr_status read_config(const char *path, FILE *f, struct qr_sim_model *out, struct qr_error *err)
 {
@@ -35,14 +40,9 @@ static enum qr_status read_config(const char *path, FILE *f, struct qr_sim_model
     else if (b.len > CONFIG_BYTES_MAX)
         st = qr_fail(err, QR_ETOOBIG, "%.150s: expected a config.json of at most 1 MiB", path);
     else
-        st = qr_sim_model_parse(b.data ? b.data : "", b.len, out, err);
-    if (st == QR_EFORMAT || st == QR_ENOTSUP) {
-        char why[256];
-        snprintf(why, sizeof why, "%s", err ? err->msg : "");
-        (void)qr_fail(err, st, "%.100s: %.140s", path, why);
-    }
+        st = parse_config(path, &b, out, err);
     qr_buf_fini(&b);
-    snprintf(out->name, sizeof out->name, "%.60s", path);
+    if (st == QR_OK) snprintf(out->name, sizeof out->name, "%.60s", path);
     return st;
 }
 
@@ -72,80 +72,6 @@ void qr_sim_model_names(char *out, size_t cap)
     out[0] = 0;
     for (int i = 0; i < N_MODELS && at < cap; i++)
         at += (size_t)snprintf(out + at, cap - at, "%s%s", i ? ", " : "", models[i].name);
-}
-
-// A positive integer under one of two names; `otherwise` when it is absent, -1: it must be there.
-static enum qr_status get(qr_json *o, const char *key, const char *alias, int32_t otherwise, int32_t *out,
-                          struct qr_error *err)
-{
-    qr_json *v = qr_json_get(o, key);
-    if (!v && alias) v = qr_json_get(o, alias);
-    int64_t n = 0;
-    if ((!v || qr_json_type(v) == QR_JSON_NULL) && otherwise >= 0) {
-        *out = otherwise;
-        return QR_OK;
-    }
-    if (!v) return qr_fail(err, QR_EFORMAT, "%s is missing: expected a whole number", key);
-    if (!qr_json_int64(v, &n) || n < 1 || n > 1 << 24)
-        return qr_fail(err, QR_EFORMAT, "%s: expected a whole number from 1 to %d, got %s", key, 1 << 24,
-                       qr_json_type_name(qr_json_type(v)));
-    *out = (int32_t)n;
-    return QR_OK;
-}
-
-static enum qr_status get_bits(qr_json *o, double *bits, struct qr_error *err)
-{
-    qr_json *q = qr_json_get(o, "quantization_config");
-    int64_t b = 16, group = 128;
-    *bits = 16;
-    if (!q || qr_json_type(q) == QR_JSON_NULL) return QR_OK;
-    qr_json *v = qr_json_get(q, "bits") ? qr_json_get(q, "bits") : qr_json_get(q, "w_bit");
-    if (!v || !qr_json_int64(v, &b) || b < 2 || b > 16)
-        return qr_fail(err, QR_ENOTSUP, "quantization_config: expected \"bits\" from 2 to 16 (AWQ, GPTQ)");
-    if (qr_json_get(q, "group_size") && (!qr_json_int64(qr_json_get(q, "group_size"), &group) || group < 1)) group = 128;
-    *bits = (double)b + (16.0 + (double)b) / (double)group;
-    return QR_OK;
-}
-
-static enum qr_status parse_object(qr_json *o, struct qr_sim_model *m, struct qr_error *err)
-{
-    if (qr_json_type(o) != QR_JSON_OBJ)
-        return qr_fail(err, QR_EFORMAT, "expected an object, got %s", qr_json_type_name(qr_json_type(o)));
-    if (qr_json_get(o, "num_local_experts") || qr_json_get(o, "n_routed_experts"))
-        return qr_fail(err, QR_ENOTSUP, "mixtures of experts are not modelled");
-    qr_json *text = qr_json_get(o, "text_config"); // models that also see keep the language model's sizes here
-    if (text) o = text;
-    const char *type = qr_json_str(qr_json_get(o, "model_type"), NULL);
-    enum qr_status st = get(o, "num_hidden_layers", "n_layer", -1, &m->n_layers, err);
-    if (st == QR_OK) st = get(o, "hidden_size", "n_embd", -1, &m->hidden, err);
-    if (st == QR_OK) st = get(o, "num_attention_heads", "n_head", -1, &m->n_heads, err);
-    if (st == QR_OK) st = get(o, "num_key_value_heads", NULL, m->n_heads, &m->n_kv_heads, err);
-    if (st == QR_OK) st = get(o, "head_dim", NULL, m->hidden / (m->n_heads ? m->n_heads : 1), &m->head_dim, err);
-    if (st == QR_OK) st = get(o, "intermediate_size", "ffn_dim", 4 * m->hidden, &m->ffn, err);
-    if (st == QR_OK) st = get(o, "vocab_size", NULL, -1, &m->n_vocab, err);
-    if (st == QR_OK) st = get(o, "max_position_embeddings", "n_positions", 2048, &m->ctx_max, err);
-    if (st == QR_OK) st = get_bits(o, &m->bits, err);
-    if (st != QR_OK) return st;
-    bool opt = type && strcmp(type, "opt") == 0, gpt2 = type && strcmp(type, "gpt2") == 0;
-    m->n_ffn_matrices = opt || gpt2 ? 2 : 3;
-    m->n_positions = opt ? m->ctx_max + 2 : gpt2 ? m->ctx_max : 0;
-    m->tied = qr_json_bool(qr_json_get(o, "tie_word_embeddings"), opt || gpt2);
-    if (m->n_heads % m->n_kv_heads)
-        return qr_fail(err, QR_EFORMAT, "num_key_value_heads %d does not divide num_attention_heads %d", m->n_kv_heads,
-                       m->n_heads);
-    return QR_OK;
-}
-
-enum qr_status qr_sim_model_parse(const char *json, size_t bytes, struct qr_sim_model *out, struct qr_error *err)
-{
-    struct qr_json_doc *doc = NULL;
-    struct qr_sim_model m = {0};
-    enum qr_status st = qr_json_parse(json, bytes, QR_JSON_DEPTH_MAX, &doc, err);
-    if (st != QR_OK) return st;
-    st = parse_object(qr_json_root(doc), &m, err);
-    qr_json_free(&doc);
-    if (st == QR_OK) *out = m;
-    return st;
 }
 
 int64_t qr_sim_layer_weights(const struct qr_sim_model *m)

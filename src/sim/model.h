@@ -3,7 +3,7 @@
  * Owns: the two lists of names, and the arithmetic of memory. Refuses to know: time, schedulers.
  * Threads: pure functions. Lifetime: values.
  *
- * Adding a model or a machine is one line in models.def or hardware.def. */
+ * Adding a model, a machine or a model_type of config.json is one line in models.def, hardware.def or archs.def. */
 #ifndef QR_SIM_MODEL_H
 #define QR_SIM_MODEL_H
 
@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/status.h"
 
 struct qr_sim_model {
@@ -20,12 +21,15 @@ struct qr_sim_model {
     int32_t ctx_max;
     double bits; // of a weight of the layers' matrices
     double file_bytes; // of all weights as a file has them; 0: by `bits`
+    char left_out[160]; // what a file says of the model that these sizes do not count; "": nothing
 };
-// "a, b, c": all names.
+// "a, b, c": all names; and the model_types that a config.json may have.
 void qr_sim_model_names(char *out, size_t cap);
+void qr_sim_arch_names(struct qr_buf *out);
 // By name, or from a Hugging Face config.json where `name` is a path to one. QR_ENOTFOUND lists the names.
 enum qr_status qr_sim_model_find(const char *name, struct qr_sim_model *out, struct qr_error *err) QR_MUST_CHECK;
-// QR_EFORMAT names the field, what was expected and what came; QR_ENOTSUP for what is not modelled.
+// From the text of a config.json. QR_EFORMAT names the field, what was expected and what came; QR_ENOTSUP names what is
+// not modelled.
 enum qr_status qr_sim_model_parse(const char *json, size_t bytes, struct qr_sim_model *out,
                                   struct qr_error *err) QR_MUST_CHECK;
 

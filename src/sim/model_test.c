@@ -147,11 +147,94 @@ QR_TEST(sim_config_json_errors_name_the_field)
     assert_int_equal(parse("{\"num_hidden_layers\":\"x\"}", &m, &err), QR_EFORMAT);
     assert_string_equal(err.msg, "num_hidden_layers: expected a whole number from 1 to 16777216, got a string");
     assert_int_equal(parse("[1]", &m, &err), QR_EFORMAT);
-    assert_int_equal(parse("{\"num_local_experts\":8}", &m, &err), QR_ENOTSUP);
+    assert_int_equal(parse("{\"num_hidden_layers\":-1}", &m, &err), QR_EFORMAT);
+    assert_string_equal(err.msg, "num_hidden_layers: expected a whole number from 1 to 16777216, got -1");
     assert_int_equal(parse("{", &m, &err), QR_EFORMAT);
     assert_int_equal(parse("{\"num_hidden_layers\":2,\"hidden_size\":64,\"num_attention_heads\":6,"
                            "\"num_key_value_heads\":4,\"vocab_size\":10}",
                            &m, &err),
                      QR_EFORMAT);
     assert_non_null(strstr(err.msg, "num_key_value_heads 4 does not divide"));
+}
+
+#define DENSE \
+    "\"hidden_size\":4096,\"intermediate_size\":14336,\"num_attention_heads\":32,\"num_hidden_layers\":32,\"vocab_size\":1000,"      \
+    "\"max_position_embeddings\":8192"
+
+static void left_out(const char *more, const char *says)
+{
+    struct qr_sim_model m;
+    struct qr_error err = {0};
+    char json[1024];
+    snprintf(json, sizeof json, "{" DENSE "%s}", more);
+    if (parse(json, &m, &err) != QR_OK) fail_msg("%s", err.msg);
+    assert_string_equal(m.left_out, says);
+}
+
+static void refused(const char *json, const char *says)
+{
+    struct qr_sim_model m;
+    struct qr_error err = {0};
+    assert_int_equal(parse(json, &m, &err), QR_ENOTSUP);
+    if (!strstr(err.msg, says)) fail_msg("got: %s\nexpected it to say: %s", err.msg, says);
+}
+
+// Each would be sized as a dense model of the same width: gigabytes off, or of another kind.
+QR_TEST(sim_config_json_that_is_not_modelled_is_refused_by_name)
+{
+    refused("{\"model_type\":\"mixtral\",\"num_local_experts\":8}", "num_local_experts 8: mixtures of experts");
+    refused("{\"model_type\":\"qwen3_moe\",\"num_experts\":128,\"num_experts_per_tok\":8," DENSE "}", "num_experts 128");
+    refused("{\"model_type\":\"qwen2\",\"moe_intermediate_size\":768," DENSE "}", "moe_intermediate_size 768");
+    refused("{\"model_type\":\"llama4\",\"text_config\":{\"n_routed_experts\":16," DENSE "}}", "n_routed_experts 16");
+    refused("{\"model_type\":\"minicpm3\",\"kv_lora_rank\":256," DENSE "}", "kv_lora_rank 256: latent attention");
+    refused("{\"model_type\":\"llama\",\"layers_block_type\":[\"attention\",\"mamba\"]," DENSE "}",
+            "layers_block_type: layers of kind \"mamba\"");
+    refused("{\"model_type\":\"llama\",\"layer_types\":[\"full_attention\",\"linear_attention\"]," DENSE "}",
+            "layer_types: layers of kind \"linear_attention\"");
+    refused("{\"model_type\":\"bert\"," DENSE "}", "model_type \"bert\" is not modelled");
+    refused("{\"model_type\":\"llama\",\"text_config\":{\"model_type\":\"bert\"," DENSE "}}", "model_type \"bert\"");
+}
+
+QR_TEST(sim_config_json_says_what_its_sizes_leave_out)
+{
+    left_out(",\"model_type\":\"llama\",\"num_experts\":0,\"sliding_window\":null", "");
+    left_out("", "model_type is missing: sized as a llama");
+    left_out(",\"model_type\":\"mistral\",\"sliding_window\":4096", "sliding_window 4096: KV of the whole context counts");
+    left_out(",\"model_type\":\"mistral\",\"sliding_window\":8192", "");
+    left_out(",\"model_type\":\"qwen2\",\"sliding_window\":4096,\"use_sliding_window\":false", "");
+    left_out(",\"model_type\":\"llama\",\"torch_dtype\":\"bfloat16\"", "");
+    left_out(",\"model_type\":\"llama\",\"torch_dtype\":\"float32\"", "float32: weights count 16 bits, as servers load them");
+    left_out(",\"model_type\":\"gemma3\",\"layer_types\":[\"sliding_attention\",\"full_attention\"],\"sliding_window\":512,"
+             "\"dtype\":\"float32\"",
+             "float32: weights count 16 bits, as servers load them; sliding_window 512: KV of the whole context counts");
+}
+
+// Falcon-7B and -40B: one head of K and V for all 71 of Q, and 8 for 128.
+QR_TEST(sim_config_json_of_one_kv_head)
+{
+    struct qr_sim_model m;
+    struct qr_error err;
+    assert_int_equal(parse("{\"model_type\":\"falcon\",\"hidden_size\":4544,\"num_attention_heads\":71,\"num_kv_heads\":71,"
+                           "\"num_hidden_layers\":32,\"vocab_size\":65024,\"multi_query\":true}",
+                           &m, &err),
+                     QR_OK);
+    assert_true(qr_sim_kv_bytes(&m) == 2 * 32 * 64 * 2);
+    near((double)qr_sim_params(&m), 6.92e9, 0.01);
+    assert_int_equal(parse("{\"model_type\":\"falcon\",\"hidden_size\":8192,\"num_attention_heads\":128,\"num_kv_heads\":8,"
+                           "\"num_hidden_layers\":60,\"vocab_size\":65024,\"multi_query\":true,\"new_decoder_architecture\":true}",
+                           &m, &err),
+                     QR_OK);
+    assert_int_equal(m.n_kv_heads, 8);
+    near((double)qr_sim_params(&m), 41.3e9, 0.02);
+}
+
+// Models that also see keep the language model's sizes apart, and the rest where it was.
+QR_TEST(sim_config_json_of_a_model_that_sees)
+{
+    struct qr_sim_model m;
+    struct qr_error err = {0};
+    if (parse("{\"model_type\":\"gemma3\",\"quantization_config\":{\"bits\":4,\"group_size\":128},\"tie_word_embeddings\":true,"
+              "\"text_config\":{" DENSE "}}", &m, &err) != QR_OK)
+        fail_msg("%s", err.msg);
+    assert_true(m.bits == 4 + 20.0 / 128 && m.tied);
 }
