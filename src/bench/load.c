@@ -149,9 +149,8 @@ static enum qr_status check(const struct qr_conf *c, double *rate, struct qr_err
         const char *flag;
         int64_t v, lo, hi;
     } rows[] = {
-        {"num-prompts", c->num_prompts, 1, 10000000}, {"input-len", c->input_len, 0, 1 << 24},
-        {"output-len", c->output_len, 0, 1 << 24},    {"prefix-len", c->prefix_len, 0, 1 << 24},
-        {"num-prefixes", c->num_prefixes, 1, 4096},
+        {"input-len", c->input_len, 0, 1 << 24},   {"output-len", c->output_len, 0, 1 << 24},
+        {"prefix-len", c->prefix_len, 0, 1 << 24}, {"num-prefixes", c->num_prefixes, 1, 4096},
     };
     char *end;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)

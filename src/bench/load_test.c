@@ -176,6 +176,17 @@ QR_TEST(load_of_a_trace_shares_blocks_by_their_hashes)
     bench_load_free(&l);
 }
 
+// As the help says: all at once where nothing else is said.
+QR_TEST(load_of_lengths_in_words_needs_no_rate)
+{
+    struct bench_load l;
+    struct qr_conf c = PARSE("--workload", "100/40", "--num-prompts", "3");
+    assert_int_equal(bench_load_make(&c, 1, (struct bench_ids){5, 500}, &l, NULL), QR_OK);
+    assert_true(l.n == 3 && isinf(l.rate) && l.items[2].arrival_s == 0);
+    bench_load_free(&l);
+    qr_conf_free(&c);
+}
+
 // A turn's prompt begins with the prompt before; what follows a turn that is too long is left out.
 QR_TEST(load_of_sessions_links_their_turns)
 {
@@ -197,7 +208,7 @@ QR_TEST(load_names_what_is_wrong)
 {
     static const char *const bad[][2] = {
         {"--dataset", "nosuch"},  {"--request-rate", "0"}, {"--request-rate", "fast"}, {"--burstiness", "0"},
-        {"--num-prompts", "0"},   {"--num-prefixes", "0"}, {"--random-range-ratio", "1"},
+        {"--num-prefixes", "0"},  {"--random-range-ratio", "1"},
     };
     struct bench_load l;
     struct bench_ids ids;

@@ -50,16 +50,17 @@ enum qr_status load_workload(struct load_maker *m, struct qr_error *err)
 {
     const struct qr_conf *c = m->conf;
     bool is_rate_set = c->origin[QR_OPT_request_rate] != QR_FROM_DEFAULT;
-    if (!is_rate_set) m->load->rate = 0;
     struct qr_sim_workload_conf conf = {.source = c->workload,
                                         .n_requests = c->origin[QR_OPT_num_prompts] != QR_FROM_DEFAULT ? c->num_prompts : 0,
-                                        .rate = m->load->rate,
+                                        .rate = is_rate_set ? m->load->rate : 0,
+                                        .rate_without_times = m->load->rate,
                                         .burstiness = c->burstiness,
                                         .seed = m->seed};
     struct qr_sim_workload w;
     enum qr_status st = qr_sim_workload_make(&conf, &w, err);
     if (st != QR_OK) return st;
-    if (w.unused[0]) QR_WARN("bench", "%s: %s: not known, and not used", c->workload, w.unused);
+    if (w.timed) m->load->rate = 0;
+    if (w.unused[0]) QR_WARN("bench", "%s: %s: not used", c->workload, w.unused);
     size_t before = SIZE_MAX;
     bool dropped = false; // of this session: what comes after a turn that is left out is left out too
     for (size_t i = 0; st == QR_OK && i < w.n_items; i++) {

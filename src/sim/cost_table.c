@@ -33,15 +33,17 @@ enum qr_status qr_sim_table_read(const char *path, struct qr_sim_table *out, str
     struct qr_buf b = {0};
     char part[4096];
     for (size_t n; b.len <= COSTS_BYTES_MAX && (n = fread(part, 1, sizeof part, f)) > 0;) qr_buf_add(&b, part, n);
+    bool unread = ferror(f);
     fclose(f);
     struct qr_json_doc *doc = NULL;
-    struct qr_error why = {0};
     struct qr_sim_table t = {0};
     enum qr_status st = QR_OK;
-    if (b.failed || b.len > COSTS_BYTES_MAX)
+    if (unread)
+        st = qr_fail(err, QR_EIO, "--costs: cannot read %.150s", path);
+    else if (b.failed || b.len > COSTS_BYTES_MAX)
         st = qr_fail(err, QR_EFORMAT, "%.150s: expected a cost table of at most 64 KiB", path);
-    else if ((st = qr_json_parse(b.data ? b.data : "", b.len, QR_JSON_DEPTH_MAX, &doc, &why)) != QR_OK)
-        (void)qr_fail(err, st, "%.100s: %.140s", path, why.msg);
+    else if ((st = qr_json_parse(b.data ? b.data : "", b.len, QR_JSON_DEPTH_MAX, &doc, err)) != QR_OK)
+        st = qr_fail_in(err, st, path);
     else
         st = qr_costs_read(qr_json_root(doc), path, &t.costs, err);
     if (st == QR_OK) read_origin(qr_json_root(doc), &t);

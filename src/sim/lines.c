@@ -13,6 +13,7 @@
 extern char **environ;
 
 #define LINE_BYTES_MAX ((size_t)64 << 20)
+#define BLAME_BYTES_MAX ((size_t)1 << 30) // read at most to learn whether the rest unpacks: seconds
 
 // A child that unpacks fd into a pipe; its reading end, or -1.
 static int unpack(int fd, pid_t *child)
@@ -38,7 +39,7 @@ enum qr_status qr_lines_open(const char *path, struct qr_lines *out, struct qr_e
 {
     struct qr_lines l = {.path = path};
     size_t n = strlen(path);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = strcmp(path, "-") == 0 ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0) : open(path, O_RDONLY | O_CLOEXEC);
     struct stat st;
     if (fd < 0) return qr_fail(err, QR_ENOTFOUND, "%.180s: %s", path, strerror(errno));
     if (fstat(fd, &st) == 0 && S_ISDIR(st.st_mode)) {
@@ -61,15 +62,32 @@ enum qr_status qr_lines_open(const char *path, struct qr_lines *out, struct qr_e
     return QR_OK;
 }
 
-static enum qr_status end_of(struct qr_lines *l, struct qr_error *err)
+// Whether the child has unpacked all, now that nothing comes of it any more.
+static enum qr_status unpacked(struct qr_lines *l, struct qr_error *err)
 {
     int status = 0;
+    if (!l->child || waitpid(l->child, &status, 0) != l->child) return QR_OK;
+    l->child = 0;
+    if (status == 0) return QR_OK;
+    (void)qr_fail(err, QR_EFORMAT, "expected a gzip file; gzip cannot unpack it: it is cut off, damaged, or no gzip at all");
+    return qr_fail_in(err, QR_EFORMAT, l->path);
+}
+
+static enum qr_status end_of(struct qr_lines *l, struct qr_error *err)
+{
     if (ferror(l->f)) return qr_fail(err, QR_EIO, "%.150s:%ld: reading failed", l->path, l->n + 1);
-    if (l->child && waitpid(l->child, &status, 0) == l->child) {
-        l->child = 0;
-        if (status != 0) return qr_fail(err, QR_EFORMAT, "%.180s: expected a gzip file; gzip cannot unpack it", l->path);
-    }
-    return QR_AGAIN;
+    enum qr_status st = unpacked(l, err);
+    return st == QR_OK ? QR_AGAIN : st;
+}
+
+enum qr_status qr_lines_blame(struct qr_lines *l, enum qr_status st, struct qr_error *err)
+{
+    char part[4096];
+    if (!l->child) return st;
+    for (size_t n, left = BLAME_BYTES_MAX; left > sizeof part && (n = fread(part, 1, sizeof part, l->f)) > 0;) left -= n;
+    if (!feof(l->f)) return st;
+    enum qr_status why = unpacked(l, err);
+    return why == QR_OK ? st : why;
 }
 
 // A line with its end, or what was read when its end did not come for so long. The bytes,

@@ -21,11 +21,13 @@ struct qr_lines {
     long n; // its number, from 1
 };
 
-// Opens a text file, also .gz (by gzip as a child). QR_ENOTFOUND, QR_EINVAL (a directory),
+// Opens a text file, also .gz (by gzip as a child); "-" is standard input. QR_ENOTFOUND, QR_EINVAL (a directory),
 // QR_EIO, QR_ENOMEM with *err.
 enum qr_status qr_lines_open(const char *path, struct qr_lines *out, struct qr_error *err) QR_MUST_CHECK;
 // QR_OK: the next line is in l->line; QR_AGAIN: there is none; QR_EIO, QR_EFORMAT (a NUL byte) with *err.
 enum qr_status qr_lines_next(struct qr_lines *l, struct qr_error *err) QR_MUST_CHECK;
+// For who found a fault in a line: if the file does not unpack, that is the fault. Returns the status of what *err says then.
+enum qr_status qr_lines_blame(struct qr_lines *l, enum qr_status st, struct qr_error *err) QR_MUST_CHECK;
 void qr_lines_close(struct qr_lines *l);
 
 #endif

@@ -13,7 +13,6 @@
 enum { STREAM_ROW = 11, STREAM_GAP, STREAM_KIND }; // of random numbers
 #define WORDS_REQUESTS 1000
 #define KINDS_MAX 16
-#define ARRIVAL_S_MAX 1e9
 
 void qr_sim_workload_free(struct qr_sim_workload *w)
 {
@@ -125,48 +124,67 @@ static size_t link_sessions(struct qr_sim_workload *w, int64_t n)
     return n_sessions;
 }
 
-// A clock of 64 bits counts nanoseconds for 584 years; answers must end within them too.
-static enum qr_status in_range(const struct qr_sim_workload *w, const struct qr_sim_workload_conf *c, struct qr_error *err)
+// `placed_s`: the last time that the rate gave.
+static enum qr_status in_range(const struct qr_sim_workload *w, const struct qr_sim_workload_conf *c, double placed_s, struct qr_error *err)
 {
     double most = 0;
-    for (size_t i = 0; i < w->n_items; i++) most = fmax(most, fmax(w->items[i].arrival_s, w->items[i].think_s));
-    if (most <= ARRIVAL_S_MAX) return QR_OK;
-    if (c->rate > 0)
+    if (placed_s > QR_SIM_ARRIVAL_S_MAX)
         return qr_fail(err, QR_EINVAL, "--request-rate: at %g a second the last of %zu requests comes after %.3g s: expected %g s at most",
-                       c->rate, w->n_items, most, ARRIVAL_S_MAX);
-    return qr_fail(err, QR_EINVAL, "--workload: %.120s: a time of %.3g s: expected %g s at most", c->source, most, ARRIVAL_S_MAX);
+                       c->rate, w->n_items, placed_s, QR_SIM_ARRIVAL_S_MAX);
+    for (size_t i = 0; i < w->n_items; i++) most = fmax(most, fmax(w->items[i].arrival_s, w->items[i].think_s));
+    if (most <= QR_SIM_ARRIVAL_S_MAX) return QR_OK;
+    return qr_fail(err, QR_EINVAL, "--workload: %.120s:%ld: expected seconds from the start of the trace, at most %g, got %.10g", c->source,
+                   w->late_line, QR_SIM_ARRIVAL_S_MAX, most);
+}
+
+static enum qr_status no_times(const struct qr_sim_workload *w, const struct qr_sim_workload_conf *c, struct qr_error *err)
+{
+    const char *at_once = c->needs_rate ? "" : ", or inf for all at once";
+    if (w->items[0].session >= 0)
+        return qr_fail(err, QR_EINVAL,
+                       "--request-rate: %.100s: times in it count from the start of each session: expected sessions a second, above 0%s",
+                       c->source, at_once);
+    return qr_fail(err, QR_EINVAL, "--request-rate: %.120s has no times of arrival: expected requests a second, above 0%s", c->source,
+                   at_once);
 }
 
 // Times of arrival. A later turn keeps the time from its session's start, or has none.
 static enum qr_status place(struct qr_sim_workload *w, const struct qr_sim_workload_conf *c, struct qr_error *err)
 {
-    double at = 0;
-    bool keep = c->rate == 0;
+    double at = 0, rate = c->rate > 0 ? c->rate : c->rate_without_times;
     uint64_t n = 0;
+    w->timed = c->rate == 0 && w->items[0].session < 0 && !isnan(w->items[0].arrival_s);
+    if (!w->timed && rate == 0) return no_times(w, c, err);
     for (size_t i = 0; i < w->n_items; i++) {
         struct qr_sim_item *it = &w->items[i];
         if (!it->is_first) {
             if (isnan(it->arrival_s) || it->think_s > 0) it->arrival_s = -1;
             continue;
         }
-        if (keep && it->session < 0 && !isnan(it->arrival_s)) continue;
-        if (keep)
-            return qr_fail(err, QR_EINVAL, "--request-rate: %.120s has no times of arrival: expected requests a second, above 0%s",
-                           c->source, c->needs_rate ? "" : ", or inf for all at once");
-        at += qr_sim_gap(c->seed, n++, c->rate, c->burstiness);
+        if (w->timed) continue;
+        at += qr_sim_gap(c->seed, n++, rate, c->burstiness);
         it->arrival_s = at;
     }
-    return in_range(w, c, err);
+    return in_range(w, c, at, err);
+}
+
+// Neither a file nor lengths.
+static enum qr_status no_source(const char *source, struct qr_error *err)
+{
+    if (strspn(source, "0123456789/*,.-+ ") == strlen(source) && strchr(source, '/'))
+        return qr_fail(err, QR_EINVAL,
+                       "--workload: expected prompt and answer lengths from 1 to %d, as 512/128 or 200/100*19,30000/100, got \"%.60s\"",
+                       QR_SIM_TOKENS_MAX, source);
+    return qr_fail(err, QR_ENOTFOUND,
+                   "--workload: no such file: %.100s; expected a file of requests or lengths such as 512/128 or 200/100*19,30000/100",
+                   source);
 }
 
 static enum qr_status from_words(const struct qr_sim_workload_conf *c, struct qr_sim_workload *w, struct qr_error *err)
 {
     struct kind kinds[KINDS_MAX];
     int n_kinds = parse_words(c->source, kinds);
-    if (n_kinds == 0)
-        return qr_fail(err, QR_ENOTFOUND,
-                       "--workload: no such file: %.100s; expected a file of requests or lengths such as 512/128 or "
-                       "200/100*19,30000/100", c->source);
+    if (n_kinds == 0) return no_source(c->source, err);
     enum qr_status st = alloc_items(w, c->n_requests ? (size_t)c->n_requests : WORDS_REQUESTS, err);
     if (st != QR_OK) return st;
     for (size_t i = 0; i < w->n_items; i++) {
@@ -202,14 +220,14 @@ enum qr_status qr_sim_workload_make(const struct qr_sim_workload_conf *conf, str
 {
     struct qr_sim_workload w = {0};
     struct stat sb;
+    bool is_file = strcmp(conf->source, "-") == 0 || stat(conf->source, &sb) == 0;
     if (conf->n_requests < 0 || conf->n_requests > QR_SIM_REQUESTS_MAX)
         return qr_fail(err, QR_EINVAL, "--num-prompts: expected 0 to %d, got %lld", QR_SIM_REQUESTS_MAX,
                        (long long)conf->n_requests);
     if (!(conf->rate >= 0)) return qr_fail(err, QR_EINVAL, "--request-rate: expected 0 or more, got %g", conf->rate);
     if (!(conf->burstiness > 0 && conf->burstiness <= 1000))
         return qr_fail(err, QR_EINVAL, "--burstiness: expected above 0, up to 1000, got %g", conf->burstiness);
-    enum qr_status st =
-        stat(conf->source, &sb) == 0 ? from_file(conf, &w, err) : from_words(conf, &w, err);
+    enum qr_status st = is_file ? from_file(conf, &w, err) : from_words(conf, &w, err);
     if (st == QR_OK) st = place(&w, conf, err);
     for (size_t i = 0; i < w.n_items && st == QR_OK && conf->shared_tokens > 0; i++)
         w.items[i].n_prompt += conf->shared_tokens;

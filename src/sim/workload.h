@@ -9,7 +9,7 @@
  *   input_tokens    prompt, >= 1; of a session's turn: the whole context          (input_length, prompt_tokens)
  *   output_tokens   answer, >= 1                                                  (output_length)
  *   hash_ids        "0-13 27": ids of the prompt's blocks; equal ids, equal tokens
- *   session, turn   turns of one session come one after the other; a turn's prompt begins with the context before
+ *   session, turn   (session: any text) turns of one session come one after the other; a turn's prompt begins with the context before
  *                   it, answer included; its arrival is from the session's start
  *   think_s         of a turn: what the user takes after the answer before
  *
@@ -26,6 +26,8 @@
 
 #define QR_SIM_TOKENS_MAX (1 << 24) // of a prompt or an answer
 #define QR_SIM_REQUESTS_MAX 100000000 // in memory at once, 88 bytes each
+// A clock of 64 bits counts nanoseconds for 584 years; answers must end within them too.
+#define QR_SIM_ARRIVAL_S_MAX 1e9
 
 struct qr_sim_item {
     double arrival_s; // of a session's later turns: from the session's start, or < 0: when the turn before has ended
@@ -43,13 +45,16 @@ struct qr_sim_workload {
     uint64_t *hashes;
     size_t n_hashes;
     int32_t hash_tokens; // of a block that one hash id stands for; 0: there are none
+    bool timed;          // arrivals are the file's own
+    long late_line;      // of the file: the first whose times are beyond QR_SIM_ARRIVAL_S_MAX; 0: none
     char unused[160];    // columns, or keys of the first object, that stand for nothing here: "a", "b"
 };
 
 struct qr_sim_workload_conf {
-    const char *source;  // a path, or lengths in words
+    const char *source;  // a path, "-" for standard input, or lengths in words
     int64_t n_requests;  // 0: all rows of a file, 1000 of lengths in words
     double rate;         // a second (sessions, where there are any); 0: as the file says, INFINITY: all at once
+    double rate_without_times; // where `rate` is 0 and the source has no times; 0: that is an error
     bool needs_rate;     // for the error: all at once is nothing that the caller can take
     double burstiness;   // shape of the gamma distribution of gaps; 1: Poisson, below: in bursts
     int32_t shared_tokens; // of a prefix that is put before every prompt
