@@ -92,6 +92,11 @@ static enum qr_status tell(const char *path, struct qr_replay *r, struct qr_erro
 {
     struct qr_sim_summary a, b;
     uint64_t n_unfinished = r->recorded.n_unfinished;
+    if (r->n_steps == 0 && !r->differs) {
+        printf("No step was recorded: there is no decision to compare.\n");
+        say_end(r);
+        return QR_OK;
+    }
     char steps[QR_COUNT_BYTES], requests[QR_COUNT_BYTES], tokens[QR_COUNT_BYTES];
     printf("%s of %s (%s drawn) went through the scheduler again", qr_count(steps, r->n_steps, "step"),
            qr_count(requests, r->recorded.n_records + n_unfinished, "request"), qr_count(tokens, r->n_tokens, "token"));
@@ -101,7 +106,6 @@ static enum qr_status tell(const char *path, struct qr_replay *r, struct qr_erro
     }
     printf(": every decision is the same\n");
     say_end(r);
-    if (r->n_steps == 0) return QR_OK;
     if (qr_sim_summarize(&r->recorded, r->n_choices_max, &a) != QR_OK) return qr_fail(err, QR_ENOMEM, "no memory for the figures");
     printf("\nAs it was recorded:\n");
     qr_sim_print(&a, stdout);
@@ -128,6 +132,8 @@ static enum qr_status only_its_own(const struct qr_conf *c, struct qr_error *err
 {
     static const bool own[QR_OPT_COUNT] = {[QR_OPT_replay] = true, [QR_OPT_chrome] = true, [QR_OPT_check] = true,
                                            [QR_OPT_log_level] = true, [QR_OPT_config] = true};
+    if (strcmp(c->replay, "-") == 0)
+        return qr_fail(err, QR_EINVAL, "--replay: a trace is read twice: expected a file, got standard input");
     if (c->args.n > 0)
         return qr_fail(err, QR_EINVAL, "--replay takes no model: the trace says what ran; got \"%.60s\"", c->args.v[0]);
     for (int i = 0; i < QR_OPT_COUNT; i++)
@@ -143,14 +149,23 @@ int cmd_replay(const struct qr_conf *c)
     struct qr_replay r;
     struct qr_replay_conf conf = {.path = c->replay};
     if (only_its_own(c, &err) != QR_OK || cmd_sim_check(c->check, &conf.check_every, &err) != QR_OK) return cmd_fail(2, &err);
-    if (c->chrome[0] && !(conf.chrome = fopen(c->chrome, "w"))) {
+    bool to_stdout = strcmp(c->chrome, "-") == 0;
+    if (c->chrome[0] && !(conf.chrome = to_stdout ? stdout : fopen(c->chrome, "w"))) {
         (void)qr_fail(&err, QR_EIO, "--chrome: cannot write %.150s", c->chrome);
         return cmd_fail(1, &err);
     }
     enum qr_status st = qr_replay_run(&conf, &r, &err);
-    if (conf.chrome && fclose(conf.chrome) != 0 && st == QR_OK) st = qr_fail(&err, QR_EIO, "--chrome: writing %.150s failed", c->chrome);
+    bool unwritten = conf.chrome && fflush(conf.chrome) != 0;
+    if (conf.chrome && !to_stdout) unwritten |= fclose(conf.chrome) != 0;
+    if (unwritten && st == QR_OK) {
+        qr_replay_free(&r);
+        st = qr_fail(&err, QR_EIO, "--chrome: writing %.150s failed", c->chrome);
+    }
     if (st != QR_OK) return cmd_fail(1, &err);
-    st = tell(c->replay, &r, &err);
+    if (!to_stdout)
+        st = tell(c->replay, &r, &err);
+    else if (r.differs)
+        st = qr_fail(&err, QR_EFORMAT, "%s", r.why);
     qr_replay_free(&r);
     return st == QR_OK ? 0 : cmd_fail(1, &err);
 }

@@ -146,6 +146,13 @@ int32_t qr_sched_io_in_flight(const struct qr_sched *s)
     return (int32_t)s->n_flight;
 }
 
+bool qr_sched_io_is_in_flight(const struct qr_sched *s, const struct qr_io *io)
+{
+    if (io->file >= s->conf.n_slots[QR_TIER_FILE] + s->conf.n_prefix[QR_TIER_FILE] || !sched_io_is_busy(s, io->file)) return false;
+    const struct qr_io *known = &s->ios[io->file].io;
+    return known->kind == io->kind && known->mem == io->mem;
+}
+
 // Its blocks did not all arrive: it keeps its slots and computes its tokens again.
 static void start_over(struct qr_sched *s, struct qr_sched_req *r)
 {

@@ -101,6 +101,7 @@ bool qr_sched_import(struct qr_sched *s, uint32_t slot, const void *tag);
 bool qr_sched_flush(struct qr_sched *s);
 void qr_sched_flushed(struct qr_sched *s);
 int32_t qr_sched_io_in_flight(const struct qr_sched *s);
+bool qr_sched_io_is_in_flight(const struct qr_sched *s, const struct qr_io *io); // just this one
 // What preempting costs from now on. Between steps.
 void qr_sched_set_costs(struct qr_sched *s, const struct qr_preempt_costs *costs);
 // A token that was sampled for a sequence.

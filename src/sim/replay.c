@@ -6,49 +6,25 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "engine/trace.h"
 #include "kv/store.h"
 #include "sched/policy.h"
-#include "sched/sched.h"
-#include "sim/lines.h"
+#include "sim/replay_internal.h"
 
-#define BUCKETS 4096
-#define NUMBERS_MAX (2 + 2 * QR_CHOICES_MAX) // of a line, but for the ids of A
-
-struct live {
-    struct live *chain;
-    struct qr_sched_req *r;
-    struct qr_sim_record times;
-    uint64_t *last_ns; // (n_choices) of its last token
-    uint64_t drained_ns; // the plan that first saw it; 0: not yet
-    struct live *next_new; // added since the last plan
-};
-
-struct replay {
-    const struct qr_replay_conf *conf;
-    struct qr_replay *out;
-    struct qr_sched *s;
-    struct qr_lines lines;
-    struct live *table[BUCKETS];
-    struct live *news; // added since the last plan
-    uint64_t now_ns, end_ns; // of the plan, of its step
-    uint64_t computed_ns;    // sum of what steps took
-    bool paused;             // nothing was left to do since the last step
-    const struct qr_plan *plan;
-    uint64_t v[NUMBERS_MAX];
-    int n;
-    const char *rest; // of the line, behind the numbers that were read
-    bool any_event;   // of the chrome trace
-    struct qr_error *err;
-};
+#define TIME_MAX ((uint64_t)1 << 62) // ns: sums of two stay within 64 bits
 
 /* ==== Lines. ==== */
 
-static enum qr_status bad(struct replay *p, const char *want)
+// What is wrong, of what *err says already, is wrong in this line.
+static enum qr_status in_line(struct replay *p, enum qr_status st)
 {
-    char shown[48];
-    snprintf(shown, sizeof shown, "%.40s", p->lines.line);
-    return qr_fail(p->err, QR_EFORMAT, "%.120s:%ld: expected %s, got \"%s\"", p->conf->path, p->lines.n, want, shown);
+    char where[4200];
+    snprintf(where, sizeof where, "%.4096s:%ld", p->conf->path, p->lines.n);
+    return qr_fail_in(p->err, st, where);
+}
+
+enum qr_status replay_bad(struct replay *p, const char *want)
+{
+    return in_line(p, qr_fail(p->err, QR_EFORMAT, "expected %s, got \"%.40s\"", want, p->lines.line));
 }
 
 // Reads up to `max` numbers behind the letter; a negative one, as a priority may be, is its two's complement. False:
@@ -65,6 +41,12 @@ static bool read_numbers(struct replay *p, int max)
     }
     p->rest = s;
     return *s == ' ' || *s == 0;
+}
+
+// Just n numbers, and nothing behind them.
+static bool numbers(struct replay *p, int n)
+{
+    return read_numbers(p, n) && p->n == n && *p->rest == 0;
 }
 
 static enum qr_status differs(struct replay *p, const char *what, uint64_t recorded, uint64_t came)
@@ -89,7 +71,7 @@ static void put_event(struct replay *p, const char *fmt, ...)
     va_end(args);
 }
 
-static void put_span(struct replay *p, const struct live *l, const char *name, uint64_t from, uint64_t to)
+static void put_span(struct replay *p, const struct replay_live *l, const char *name, uint64_t from, uint64_t to)
 {
     if (from == 0 || to < from) return;
     put_event(p, "{\"name\":\"%s\",\"cat\":\"request\",\"ph\":\"X\",\"pid\":2,\"tid\":%" PRIu64 ",\"ts\":%.3f,\"dur\":%.3f,"
@@ -114,14 +96,14 @@ static void put_step(struct replay *p, const struct qr_batch *b, uint64_t elapse
 
 /* ==== Requests. ==== */
 
-static struct live **find(struct replay *p, uint64_t id)
+static struct replay_live **find(struct replay *p, uint64_t id)
 {
-    struct live **l = &p->table[id % BUCKETS];
+    struct replay_live **l = &p->table[id % REPLAY_BUCKETS];
     while (*l && (*l)->r->id != id) l = &(*l)->chain;
     return l;
 }
 
-static void free_live(struct live *l)
+static void free_live(struct replay_live *l)
 {
     if (!l) return;
     qr_sched_req_free(&l->r);
@@ -141,7 +123,7 @@ static enum qr_status more(struct replay *p, void **array, size_t n, size_t *cap
     return QR_OK;
 }
 
-static enum qr_status keep_record(struct replay *p, struct live *l)
+static enum qr_status keep_record(struct replay *p, struct replay_live *l)
 {
     struct qr_replay *o = p->out;
     void *records = o->recorded.records;
@@ -171,14 +153,15 @@ static bool read_ids(const char *s, int32_t n, int32_t *ids)
 
 static enum qr_status take_add(struct replay *p)
 {
-    if (!read_numbers(p, 12) || p->n < 12 || p->v[1] < 1 || p->v[1] > INT32_MAX)
-        return bad(p, "A with an id, lengths, and the ids of a prompt");
     const uint64_t *v = p->v;
+    if (!read_numbers(p, 12) || p->n < 12 || v[1] < 1 || v[1] > INT32_MAX || v[2] > INT32_MAX || v[3] > QR_CHOICES_MAX || v[9] > 1 ||
+        v[10] > 1 || (v[11] > 0 && v[11] != v[3]) || (v[11] > 0 && v[2] == 0))
+        return replay_bad(p, "A with an id, lengths, and the ids of a prompt");
     int32_t *ids = qr_malloc(QR_MEM_MISC, v[1] * sizeof *ids);
-    struct live *l = qr_calloc(QR_MEM_MISC, 1, sizeof *l);
+    struct replay_live *l = qr_calloc(QR_MEM_MISC, 1, sizeof *l);
     enum qr_status st = ids && l ? QR_OK : qr_fail(p->err, QR_ENOMEM, "no memory for a prompt");
     if (st == QR_OK && (!read_ids(p->rest, (int32_t)v[1], ids) || *find(p, v[0])))
-        st = bad(p, "A with a new id and as many prompt ids as it says");
+        st = replay_bad(p, "A with a new id and as many prompt ids as it says");
     struct qr_req q = {.prompt = ids,
                        .n_prompt = (int32_t)v[1],
                        .n_choices = (int32_t)v[3],
@@ -190,7 +173,7 @@ static enum qr_status take_add(struct replay *p)
                        .no_cache_read = v[9],
                        .beam = {.width = (int32_t)v[11], .length_penalty = 1},
                        .sampling = {.max_tokens = (int32_t)v[2], .n_logprobs = -1, .n_prompt_logprobs = v[10] ? 0 : -1}};
-    if (st == QR_OK) st = qr_sched_req_fits(&p->out->conf, &q, p->err);
+    if (st == QR_OK && qr_sched_req_fits(&p->out->conf, &q, p->err) != QR_OK) st = in_line(p, QR_EFORMAT);
     if (st == QR_OK && (qr_sched_req_new(&q, v[0], &l->r) != QR_OK || qr_sched_req_reserve(l->r, &p->out->conf) != QR_OK ||
                         !(l->last_ns = qr_calloc(QR_MEM_MISC, (size_t)q.n_choices, sizeof *l->last_ns))))
         st = qr_fail(p->err, QR_ENOMEM, "no memory for a request of %d + %d tokens", q.n_prompt, q.sampling.max_tokens);
@@ -221,9 +204,9 @@ static enum qr_status take_add(struct replay *p)
 }
 
 // The live sequence that a T or E line names; NULL: there is none.
-static struct qr_seq *named(struct replay *p, struct live **l)
+static struct qr_seq *named(struct replay *p, struct replay_live **l)
 {
-    if (!read_numbers(p, 3) || p->n != 3 || *p->rest) return NULL;
+    if (!numbers(p, 3)) return NULL;
     *l = *find(p, p->v[0]);
     if (!*l || p->v[1] >= (uint64_t)(*l)->r->req->n_choices) return NULL;
     struct qr_seq *q = &(*l)->r->seqs[p->v[1]];
@@ -232,12 +215,14 @@ static struct qr_seq *named(struct replay *p, struct live **l)
 
 static enum qr_status take_token(struct replay *p)
 {
-    struct live *l = NULL;
+    struct replay_live *l = NULL;
     struct qr_seq *q = named(p, &l);
-    if (!q) return bad(p, "T with a live request, a choice and a token");
+    if (!q || p->v[2] > INT32_MAX) return replay_bad(p, "T with a live request, a choice and a token");
+    if (l->r->req->beam.width > 0 && l->n_moved != p->out->n_steps) return replay_bad(p, "V before the tokens of beams");
     if (q->n_computed != q->n_ids || q->n_ids - l->r->req->n_prompt >= l->r->req->sampling.max_tokens)
         return differs(p, "a token was drawn for a sequence that has computed", (uint64_t)q->n_ids, (uint64_t)q->n_computed);
     qr_sched_append(l->r, q, (int32_t)p->v[2]);
+    replay_settle(p, l);
     uint64_t *last = &l->last_ns[q->choice];
     if (*last) p->out->recorded.itl[qr_sim_itl_bucket(p->end_ns - *last)]++;
     *last = p->end_ns;
@@ -252,7 +237,7 @@ static enum qr_status take_import(struct replay *p)
     size_t bytes = qr_kv_tag_bytes(p->out->conf.block_size);
     if (!read_numbers(p, 1) || p->n != 1 || *p->rest != ' ' || strlen(p->rest + 1) != 2 * bytes ||
         strspn(p->rest + 1, "0123456789abcdef") != 2 * bytes || p->v[0] >= p->out->conf.n_prefix[QR_TIER_FILE])
-        return bad(p, "U with a slot of the file and a tag in hexadecimal");
+        return replay_bad(p, "U with a slot of the file and a tag in hexadecimal");
     uint64_t *tag = qr_malloc(QR_MEM_MISC, bytes + sizeof *tag); // aligned for any record
     if (!tag) return qr_fail(p->err, QR_ENOMEM, "no memory for a tag");
     for (size_t i = 0; i < bytes; i++) {
@@ -267,33 +252,40 @@ static enum qr_status take_import(struct replay *p)
 static enum qr_status take_beams(struct replay *p)
 {
     struct qr_beam_move moves[QR_CHOICES_MAX];
-    if (!read_numbers(p, NUMBERS_MAX) || p->n < 2 || (uint64_t)p->n != 2 + 2 * p->v[1] || !*find(p, p->v[0]))
-        return bad(p, "V with a live request and pairs of choices");
-    struct qr_sched_req *r = (*find(p, p->v[0]))->r;
-    for (uint64_t i = 0; i < p->v[1]; i++) {
+    if (!read_numbers(p, REPLAY_NUMBERS_MAX) || *p->rest || p->n < 2 || p->v[1] > QR_CHOICES_MAX ||
+        (uint64_t)p->n != 2 + 2 * p->v[1] || !*find(p, p->v[0]))
+        return replay_bad(p, "V with a live request and pairs of choices");
+    struct replay_live *l = *find(p, p->v[0]);
+    uint64_t n = p->v[1], n_choices = (uint64_t)l->r->req->n_choices;
+    for (uint64_t i = 0; i < n; i++) {
+        if (p->v[2 + 2 * i] >= n_choices || p->v[3 + 2 * i] >= n_choices) return replay_bad(p, "choices of the request");
         moves[i] = (struct qr_beam_move){(int32_t)p->v[2 + 2 * i], (int32_t)p->v[3 + 2 * i]};
-        bool known = p->v[2 + 2 * i] < (uint64_t)r->req->n_choices && p->v[3 + 2 * i] < (uint64_t)r->req->n_choices;
-        if (!known || r->state != QR_SCHED_RUNNING) return bad(p, "choices of a request that runs");
     }
-    qr_sched_move_beams(p->s, r, moves, (int32_t)p->v[1]);
+    if (!replay_moves_are_sane(l->r, moves, (int32_t)n)) return replay_bad(p, "moves of beams that have computed all they know");
+    qr_sched_move_beams(p->s, l->r, moves, (int32_t)n);
+    l->n_moved = p->out->n_steps;
+    replay_settle(p, l);
     return QR_OK;
 }
 
 static enum qr_status take_scored(struct replay *p)
 {
-    if (!read_numbers(p, 2) || p->n != 2 || !*find(p, p->v[0])) return bad(p, "Q with a live request and a position");
-    (*find(p, p->v[0]))->r->n_scored = (int32_t)p->v[1];
+    struct replay_live *l = numbers(p, 2) ? *find(p, p->v[0]) : NULL;
+    if (!l || p->v[1] > (uint64_t)l->r->req->n_prompt) return replay_bad(p, "Q with a live request and a position of its prompt");
+    l->r->n_scored = (int32_t)p->v[1];
     return QR_OK;
 }
 
 static enum qr_status take_end(struct replay *p)
 {
-    struct live *l = NULL;
+    struct replay_live *l = NULL;
     struct qr_seq *q = named(p, &l);
-    if (!q) return bad(p, "E with a live request, a choice and a count");
+    bool is_count = q && (p->v[2] == 0 || (p->v[2] >= (uint64_t)l->r->req->n_prompt && p->v[2] <= (uint64_t)q->n_ids));
+    if (!is_count) return replay_bad(p, "E with a live request, a choice and a count");
     q->n_kept = (int32_t)p->v[2];
     (void)qr_sched_end(p->s, l->r, q->choice);
-    if (l->r->n_live > 0) return QR_OK;
+    if (l->r->n_live > 0) return replay_settle(p, l), QR_OK;
+    p->n_owing -= l->owes;
     l->times.scheduled_ns = l->r->scheduled_ns;
     l->times.n_preemptions = l->r->n_preemptions;
     l->times.n_cached = l->r->n_cached;
@@ -302,12 +294,12 @@ static enum qr_status take_end(struct replay *p)
     put_span(p, l, "prefill", l->times.scheduled_ns, l->times.first_ns);
     put_span(p, l, "decode", l->times.first_ns, l->times.finish_ns);
     enum qr_status st = l->times.first_ns ? keep_record(p, l) : QR_OK;
-    for (struct live **n = &p->news; *n; n = &(*n)->next_new)
+    for (struct replay_live **n = &p->news; *n; n = &(*n)->next_new)
         if (*n == l) {
             *n = l->next_new;
             break;
         }
-    struct live **at = find(p, l->r->id);
+    struct replay_live **at = find(p, l->r->id);
     *at = l->chain;
     free_live(l);
     return st;
@@ -317,8 +309,11 @@ static enum qr_status take_end(struct replay *p)
 
 static enum qr_status take_plan(struct replay *p)
 {
-    if (!read_numbers(p, 2) || p->n != 2 || p->v[1] < 1 || p->v[1] > (uint64_t)p->out->conf.max_num_batched_tokens)
-        return bad(p, "P with a time and a budget");
+    if (!numbers(p, 2) || p->v[1] < 1 || p->v[1] > (uint64_t)p->out->conf.max_num_batched_tokens)
+        return replay_bad(p, "P with a time and a budget");
+    bool is_late = p->v[0] >= p->now_ns && p->v[0] <= TIME_MAX;
+    for (const struct replay_live *l = p->news; l && is_late; l = l->next_new) is_late = l->times.arrival_ns <= p->v[0];
+    if (!is_late) return replay_bad(p, "P no earlier than the plan before and the requests that it sees");
     if (qr_sched_idle(p->s)) return differs(p, "a plan is made with requests", 1, 0);
     if (p->out->n_step_ns > 0 && !p->paused && p->v[0] > p->now_ns) p->out->step_ns[p->out->n_step_ns - 1] = p->v[0] - p->now_ns;
     p->now_ns = p->end_ns = p->v[0];
@@ -328,6 +323,7 @@ static enum qr_status take_plan(struct replay *p)
     p->paused = false;
     for (; p->news; p->news = p->news->next_new) p->news->drained_ns = p->now_ns > early ? p->now_ns - early : 1;
     p->plan = qr_sched_plan(p->s, p->v[0], (int32_t)p->v[1]);
+    p->phase = REPLAY_PLANNED;
     p->out->n_plans++;
     if (p->out->recorded.begin_ns == 0) p->out->recorded.begin_ns = p->now_ns;
     return QR_OK;
@@ -335,16 +331,18 @@ static enum qr_status take_plan(struct replay *p)
 
 static enum qr_status take_orders(struct replay *p)
 {
-    if (!read_numbers(p, 2) || p->n != 2 || !p->plan) return bad(p, "O behind P, with a count and a hash");
+    if (!numbers(p, 2)) return replay_bad(p, "O behind P, with a count and a hash");
+    p->phase = REPLAY_ORDERED;
     if ((uint64_t)p->plan->n_orders != p->v[0]) return differs(p, "orders about slots", p->v[0], (uint64_t)p->plan->n_orders);
     uint64_t h = qr_trace_orders_hash(p->plan);
     return h == p->v[1] ? QR_OK : differs(p, "the orders' hash", p->v[1], h);
 }
 
-static enum qr_status take_batch(struct replay *p, const struct qr_batch **batch)
+static enum qr_status take_batch(struct replay *p)
 {
-    if (!read_numbers(p, 5) || p->n != 5 || !p->plan) return bad(p, "B behind P, with five numbers");
-    const struct qr_batch *b = *batch = qr_sched_batch(p->s);
+    if (!numbers(p, 5)) return replay_bad(p, "B behind O, with five numbers");
+    const struct qr_batch *b = p->batch = qr_sched_batch(p->s);
+    p->phase = b ? REPLAY_BATCHED : REPLAY_OVER;
     static const char *const what[] = {"the batch's number", "its sequences", "its tokens", "its copies", "its hash"};
     uint64_t came[5] = {0};
     if (b) {
@@ -357,22 +355,40 @@ static enum qr_status take_batch(struct replay *p, const struct qr_batch **batch
     return QR_OK;
 }
 
-static enum qr_status take_computed(struct replay *p, const struct qr_batch *b)
+static enum qr_status take_computed(struct replay *p)
 {
     struct qr_replay *o = p->out;
-    if (!read_numbers(p, 1) || p->n != 1 || !b) return bad(p, "D behind B, with a time");
+    if (!numbers(p, 1) || p->v[0] > TIME_MAX) return replay_bad(p, "D behind B, with a time");
+    int32_t n_grants = p->plan->n_grants;
     void *steps = o->step_ns;
     enum qr_status st = more(p, &steps, o->n_step_ns, &o->steps_cap, sizeof *o->step_ns);
     o->step_ns = steps;
     if (st != QR_OK) return st;
     o->step_ns[o->n_step_ns++] = p->v[0];
     p->computed_ns += p->v[0];
-    put_step(p, b, p->v[0]);
+    put_step(p, p->batch, p->v[0]);
     bool cycle = p->conf->cycle_ns && o->n_step_ns <= p->conf->n_cycles;
     p->end_ns = p->now_ns + (cycle ? p->conf->cycle_ns[o->n_step_ns - 1] : p->v[0]);
     o->recorded.end_ns = p->end_ns;
     qr_sched_computed(p->s);
     o->n_steps++;
+    p->phase = REPLAY_COMPUTED;
+    for (int32_t i = 0; i < n_grants; i++) replay_settle(p, p->plan->grants[i].r->user);
+    return QR_OK;
+}
+
+// A step that was computed elsewhere failed, or cached blocks could not be copied.
+static enum qr_status take_failed(struct replay *p)
+{
+    bool is_step = p->phase == REPLAY_BATCHED;
+    int32_t n_grants = is_step ? p->plan->n_grants : 0;
+    qr_sched_failed(p->s);
+    p->phase = is_step ? REPLAY_FAILED : REPLAY_OVER;
+    for (int32_t i = 0; i < n_grants; i++) {
+        struct replay_live *l = p->plan->grants[i].r->user;
+        l->must_end = true;
+        replay_settle(p, l);
+    }
     return QR_OK;
 }
 
@@ -380,77 +396,86 @@ static enum qr_status take_costs(struct replay *p)
 {
     const uint64_t *v = p->v;
     if (p->lines.line[0] == 'S') {
-        if (!read_numbers(p, 8) || p->n != 8) return bad(p, "S with eight numbers");
+        if (!numbers(p, 8) || !replay_costs_are_sane(v + 1, 6)) return replay_bad(p, "S with eight numbers");
         struct qr_costs c = {v[0], v[1], v[2], v[3], v[4], v[5], v[6]};
         qr_sched_set_budget(p->s, &c, v[7]);
         p->out->has_budget |= v[7] > 0 && v[0] > 0;
         return QR_OK;
     }
-    if (!read_numbers(p, 1 + QR_TIERS) || p->n != 1 + QR_TIERS) return bad(p, "X with a number for each tier");
+    if (!numbers(p, 1 + QR_TIERS) || !replay_costs_are_sane(v, 1 + QR_TIERS)) return replay_bad(p, "X with a number for each tier");
     struct qr_preempt_costs c = {.token_ns = v[0]};
     for (int t = 0; t < QR_TIERS; t++) c.block_ns[t] = v[1 + t];
     qr_sched_set_costs(p->s, &c);
     return QR_OK;
 }
 
-static enum qr_status take_io(struct replay *p)
+static enum qr_status take_io_started(struct replay *p)
 {
-    if (p->lines.line[0] == 'J') {
-        const struct qr_io *io;
-        if (!read_numbers(p, 1) || p->n != 1) return bad(p, "J with a count");
-        int32_t n = qr_sched_io(p->s, &io);
-        return (uint64_t)n == p->v[0] ? QR_OK : differs(p, "blocks to read or write", p->v[0], (uint64_t)n);
-    }
-    if (!read_numbers(p, 4) || p->n != 4 || p->v[0] > QR_IO_READ || qr_sched_io_in_flight(p->s) == 0)
-        return bad(p, "I with four numbers, while I/O is in flight");
-    struct qr_io_done d = {.io = {(enum qr_io_kind)p->v[0], (uint32_t)p->v[1], (uint32_t)p->v[2]},
-                           .status = p->v[3] ? QR_EIO : QR_OK};
+    const struct qr_io *io;
+    if (!numbers(p, 1)) return replay_bad(p, "J with a count");
+    int32_t n = qr_sched_io(p->s, &io);
+    p->phase = REPLAY_BETWEEN;
+    return (uint64_t)n == p->v[0] ? QR_OK : differs(p, "blocks to read or write", p->v[0], (uint64_t)n);
+}
+
+static enum qr_status take_io_done(struct replay *p)
+{
+    const uint64_t *v = p->v;
+    bool ok = numbers(p, 4) && v[0] <= QR_IO_READ && v[1] <= UINT32_MAX && v[2] <= UINT32_MAX && v[3] <= 1;
+    struct qr_io_done d = {.io = {(enum qr_io_kind)v[0], (uint32_t)v[1], (uint32_t)v[2], NULL}, .status = v[3] ? QR_EIO : QR_OK};
+    if (!ok || !qr_sched_io_is_in_flight(p->s, &d.io)) return replay_bad(p, "I with four numbers, of I/O that is in flight");
     qr_sched_io_done(p->s, &d);
     return QR_OK;
 }
 
 static enum qr_status take_flush(struct replay *p)
 {
-    if (!read_numbers(p, 1) || p->n != 1) return bad(p, "W with a number");
+    if (!numbers(p, 1)) return replay_bad(p, "W with a number");
     (void)qr_sched_flush(p->s);
     const struct qr_batch *b = qr_sched_batch(p->s);
+    p->phase = b ? REPLAY_FLUSHING : REPLAY_OVER;
     uint64_t came = b ? (uint64_t)b->n_copies : 0;
     return came == p->v[0] ? QR_OK : differs(p, "blocks for the file", p->v[0], came);
 }
 
 static enum qr_status take_trim(struct replay *p)
 {
-    if (!read_numbers(p, 1) || p->n != 1) return bad(p, "M with 0 or 1");
+    if (!numbers(p, 1) || p->v[0] > 1) return replay_bad(p, "M with 0 or 1");
     bool trimmed = qr_sched_trim(p->s);
     return trimmed == (p->v[0] != 0) ? QR_OK : differs(p, "the pool is given back", p->v[0], trimmed);
 }
 
 /* ==== The whole. ==== */
 
-static bool conf_is_sane(const struct qr_sched_conf *c)
-{
-    return c->max_num_seqs >= 1 && c->max_num_seqs <= 65536 && c->max_num_batched_tokens >= 1 &&
-           c->max_num_batched_tokens <= 1 << 20 && c->max_model_len >= 1 && c->max_model_len <= 1 << 26 &&
-           c->block_size >= 1 && c->block_size <= 65536 && c->n_blocks >= 1 && c->n_blocks < 1u << 30 &&
-           c->layout < QR_KV_LAYOUTS && c->batching <= QR_BATCHING_STATIC && c->preempt_mode <= QR_PREEMPT_RECOMPUTE;
-}
-
 static enum qr_status take_conf(struct replay *p)
 {
-    if (p->s) return bad(p, "one C line");
+    if (p->s) return replay_bad(p, "one C line");
     if (!read_numbers(p, QR_TRACE_CONF_NUMBERS) || p->n != QR_TRACE_CONF_NUMBERS || *p->rest != ' ')
-        return bad(p, "C with the scheduler's numbers and a policy");
+        return replay_bad(p, "C with the scheduler's numbers and a policy");
     qr_trace_conf_unpack(p->v, &p->out->conf);
     p->out->conf.policy = qr_policy_find(p->rest + 1);
-    if (!p->out->conf.policy || !conf_is_sane(&p->out->conf)) return bad(p, "a configuration that can be");
+    if (!p->out->conf.policy || !replay_conf_is_sane(p->v, &p->out->conf)) return replay_bad(p, "a configuration that can be");
     return qr_sched_new(&p->out->conf, &p->s) == QR_OK ? QR_OK : qr_fail(p->err, QR_ENOMEM, "no memory for the scheduler");
 }
 
-static enum qr_status take_line(struct replay *p, const struct qr_batch **batch)
+// Lines of a letter alone.
+static enum qr_status take_word(struct replay *p, char letter)
+{
+    if (p->lines.len != 1) return replay_bad(p, "this letter alone");
+    if (letter == 'F') return take_failed(p);
+    if (letter == 'R') return qr_sched_reset_prefix(p->s), QR_OK;
+    qr_sched_flushed(p->s);
+    p->phase = REPLAY_OVER;
+    return QR_OK;
+}
+
+static enum qr_status take_line(struct replay *p)
 {
     char letter = p->lines.line[0];
     if (letter == 'C') return take_conf(p);
-    if (!p->s) return bad(p, "a C line before all others");
+    if (!p->s) return replay_bad(p, "a C line before all others");
+    enum qr_status st = replay_enter(p, letter);
+    if (st != QR_OK) return st;
     switch (letter) {
     case 'A': return take_add(p);
     case 'T': return take_token(p);
@@ -460,24 +485,20 @@ static enum qr_status take_line(struct replay *p, const struct qr_batch **batch)
     case 'E': return take_end(p);
     case 'P': return take_plan(p);
     case 'O': return take_orders(p);
-    case 'B': return take_batch(p, batch);
-    case 'D': return take_computed(p, *batch);
-    case 'F': qr_sched_failed(p->s); return QR_OK;
+    case 'B': return take_batch(p);
+    case 'D': return take_computed(p);
     case 'S':
     case 'X': return take_costs(p);
-    case 'J':
-    case 'I': return take_io(p);
-    case 'R': qr_sched_reset_prefix(p->s); return QR_OK;
+    case 'J': return take_io_started(p);
+    case 'I': return take_io_done(p);
     case 'W': return take_flush(p);
-    case 'Z': qr_sched_flushed(p->s); return QR_OK;
     case 'M': return take_trim(p);
-    default: return bad(p, "a line that begins with one of A B C D E F I J M O P Q R S T U V W X Z");
+    default: return take_word(p, letter);
     }
 }
 
 static enum qr_status read_all(struct replay *p)
 {
-    const struct qr_batch *batch = NULL;
     enum qr_status st = qr_lines_next(&p->lines, p->err);
     if (st == QR_AGAIN || (st == QR_OK && strcmp(p->lines.line, QR_TRACE_HEAD) != 0))
         return qr_fail(p->err, QR_EFORMAT, "%.150s:1: expected \"" QR_TRACE_HEAD "\": a file of quire serve --trace-file",
@@ -488,9 +509,12 @@ static enum qr_status read_all(struct replay *p)
             p->out->cut_line = (uint64_t)p->lines.n;
             return QR_OK;
         }
-        if (st == QR_OK) st = take_line(p, &batch);
+        if (st == QR_OK) st = take_line(p);
         p->out->n_lines++;
     }
+    if (st == QR_AGAIN && !p->s)
+        return qr_fail_in(p->err, qr_fail(p->err, QR_EFORMAT, "the record ends behind its first line: expected a C line, as quire serve "
+                                                              "writes at its start"), p->conf->path);
     return st == QR_AGAIN ? QR_OK : st;
 }
 
@@ -520,8 +544,8 @@ enum qr_status qr_replay_run(const struct qr_replay_conf *conf, struct qr_replay
     out->recorded.end.step_ns = p->computed_ns;
     drop_unanswered(&out->workload);
     if (conf->chrome) fputs(p->any_event ? "\n]\n" : "[]\n", conf->chrome);
-    for (size_t i = 0; i < BUCKETS; i++)
-        for (struct live *l = p->table[i], *next; l; l = next) {
+    for (size_t i = 0; i < REPLAY_BUCKETS; i++)
+        for (struct replay_live *l = p->table[i], *next; l; l = next) {
             next = l->chain;
             out->recorded.n_unfinished++;
             out->recorded.n_unfinished_tokens += (uint64_t)l->times.n_output;

@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/test.h"
 #include "engine/engine.h"
+#include "engine/trace.h"
 #include "sim/exec_sim.h"
 
 #define N 60
@@ -32,7 +33,8 @@ static void write_line(void *arg, const char *line, size_t bytes)
     assert_int_equal(fwrite(line, 1, bytes, arg), bytes);
 }
 
-static void open_run(struct run *r, uint64_t seed, uint32_t n_ram)
+// n_file: slots of the file for preempted requests, and as many for cached prefixes.
+static void open_run(struct run *r, uint64_t seed, uint32_t n_ram, uint32_t n_file)
 {
     *r = (struct run){.seed = seed};
     strcpy(r->path, "/tmp/quire-replay-XXXXXX");
@@ -49,6 +51,11 @@ static void open_run(struct run *r, uint64_t seed, uint32_t n_ram)
                                   .ctx_max = 600,
                                   .n_blocks = 60,
                                   .n_ram = n_ram,
+                                  .n_file = n_file,
+                                  .n_staging = n_file / 2,
+                                  .n_prefix_file = n_file,
+                                  .io_delay = 3,
+                                  .io_fail_every = 7,
                                   .block_bytes = 1000,
                                   .clock = &r->clock.face,
                                   .cost = &cost,
@@ -115,7 +122,7 @@ QR_TEST(replay_decides_as_the_run_did)
         struct run r;
         struct qr_replay out;
         struct qr_error err = {0};
-        open_run(&r, seed, seed % 3 ? 0 : 20);
+        open_run(&r, seed, seed % 3 ? 0 : 20, seed % 4 ? 0 : 24);
         go(&r);
         struct qr_replay_conf c = {.path = r.path, .check_every = 1};
         if (qr_replay_run(&c, &out, &err) != QR_OK) fail_msg("%s", err.msg);
@@ -161,7 +168,7 @@ QR_TEST(replay_finds_what_was_changed)
     struct run r;
     struct qr_replay out;
     struct qr_error err = {0};
-    open_run(&r, 3, 0);
+    open_run(&r, 3, 0, 0);
     go(&r);
     static const struct {
         char letter;
@@ -186,5 +193,132 @@ QR_TEST(replay_finds_what_was_changed)
         assert_int_equal(replay_changed(r.path, bad[i].letter, 1, bad[i].text, &out, &err), QR_EFORMAT);
         if (!strstr(err.msg, bad[i].why)) fail_msg("%s", err.msg);
     }
+    unlink(r.path);
+}
+
+struct text { // a trace in memory, to be changed line by line
+    char *bytes;
+    char **lines;
+    size_t n;
+};
+
+static void load(const char *path, struct text *t)
+{
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    fseek(f, 0, SEEK_END);
+    size_t size = (size_t)ftell(f);
+    rewind(f);
+    t->bytes = malloc(size + 1);
+    t->lines = malloc((size + 1) * sizeof *t->lines);
+    assert_true(t->bytes && t->lines && fread(t->bytes, 1, size, f) == size);
+    t->bytes[size] = 0;
+    fclose(f);
+    t->n = 0;
+    for (char *save = NULL, *l = strtok_r(t->bytes, "\n", &save); l; l = strtok_r(NULL, "\n", &save)) t->lines[t->n++] = l;
+}
+
+// One of its numbers becomes another one.
+static void put_changed(struct run *r, const char *line, FILE *to)
+{
+    static const char *const others[] = {"0", "1", "2", "3", "63", "64", "-1", "999999", "2147483648", "18446744073709551615", ""};
+    size_t n = 0, which;
+    for (const char *c = line; *c; c++) n += *c == ' ';
+    which = n > 0 ? 1 + draw(r, n < 14 ? n : 14) : 0;
+    for (const char *c = line; *c; c++) {
+        fputc(*c, to);
+        if (*c != ' ' || --which != 0) continue;
+        fputs(others[draw(r, sizeof others / sizeof *others)], to);
+        while (c[1] && c[1] != ' ') c++;
+    }
+    fputc('\n', to);
+}
+
+// The trace with a line changed, dropped, doubled, cut and joined with the next, swapped with the next, or put where another is.
+static void write_damaged(struct run *r, const struct text *t, const char *path)
+{
+    FILE *to = fopen(path, "w");
+    assert_non_null(to);
+    uint64_t how = draw(r, 6);
+    size_t at = 1 + draw(r, t->n - 2), other = 1 + draw(r, t->n - 1);
+    for (size_t i = 0; i < t->n; i++) {
+        const char *line = t->lines[i];
+        if (i != at || how == 1) {
+            if (i != at) fprintf(to, "%s\n", line);
+        } else if (how == 0) {
+            put_changed(r, line, to);
+        } else if (how == 2) {
+            fprintf(to, "%s\n%s\n", line, line);
+        } else if (how == 3) {
+            fprintf(to, "%.*s%s\n", (int)draw(r, strlen(line) + 1), line, t->lines[++i]);
+        } else if (how == 4) {
+            fprintf(to, "%s\n%s\n", t->lines[i + 1], line);
+            i++;
+        } else {
+            fprintf(to, "%s\n%s\n", t->lines[other], line);
+        }
+    }
+    fclose(to);
+}
+
+// An assertion would end this process.
+QR_TEST(replay_of_a_damaged_trace_is_a_line_or_a_difference)
+{
+    int n_bad = 0, n_differ = 0, n_tries = 40;
+    for (uint64_t seed = 1; seed <= 8; seed++) {
+        struct run r;
+        struct text t;
+        char path[80];
+        open_run(&r, seed, seed % 3 ? 0 : 20, seed % 4 ? 0 : 24);
+        go(&r);
+        load(r.path, &t);
+        snprintf(path, sizeof path, "%s.damaged", r.path);
+        for (int i = 0; i < n_tries; i++) {
+            struct qr_replay out;
+            struct qr_error err = {0};
+            write_damaged(&r, &t, path);
+            struct qr_replay_conf c = {.path = path, .check_every = 1};
+            enum qr_status st = qr_replay_run(&c, &out, &err);
+            if (st == QR_EFORMAT && !strstr(err.msg, path)) fail_msg("%s", err.msg);
+            n_bad += st != QR_OK;
+            if (st != QR_OK) continue;
+            n_differ += out.differs;
+            qr_replay_free(&out);
+        }
+        unlink(path);
+        unlink(r.path);
+        free(t.bytes);
+        free(t.lines);
+    }
+    // The rest: what changed nothing, as the order of two that came together.
+    assert_true(n_bad > 8 * n_tries / 3 && n_differ > 8 * n_tries / 20);
+}
+
+QR_TEST(replay_needs_all_that_a_step_brought)
+{
+    static const struct {
+        char letter; // of a line that is left out
+        const char *why;
+    } needed[] = {{'T', "T, V or E for each sequence"}, {'O', "O behind P"}, {'B', "B behind O"}, {'D', "D or F behind B"}};
+    struct run r;
+    struct qr_replay out;
+    struct qr_error err = {0};
+    open_run(&r, 3, 0, 0);
+    go(&r);
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
+        assert_int_equal(replay_changed(r.path, needed[i].letter, 5, "", &out, &err), QR_EFORMAT);
+        if (!strstr(err.msg, needed[i].why)) fail_msg("%s", err.msg);
+    }
+    static const char *const lines[] = {"Z 1 2 3\n", "Z\n", "F\n", "J 0\n", "I 0 0 0 0\n", "P 1 1\nP 1 1\n", "R 1\n"};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        assert_int_equal(replay_changed(r.path, 'P', 5, lines[i], &out, &err), QR_EFORMAT);
+    unlink(r.path);
+    FILE *f = fopen(r.path, "w");
+    assert_non_null(f);
+    fputs(QR_TRACE_HEAD "\n", f);
+    fclose(f);
+    struct qr_replay_conf c = {.path = r.path};
+    assert_int_equal(qr_replay_run(&c, &out, &err), QR_EFORMAT);
+    assert_non_null(strstr(err.msg, "the record ends behind its first line"));
     unlink(r.path);
 }

@@ -71,6 +71,8 @@ def test_what_is_no_record_is_named(tmp_path):
     assert "bad.trace:1: expected" in replay(bad).stderr
     bad.write_text("quire-trace 1\nC 1 2\n")
     assert "bad.trace:2: expected C" in replay(bad).stderr
+    bad.write_text("quire-trace 1\n")
+    assert replay(bad).returncode == 1 and "bad.trace: the record ends behind its first line" in replay(bad).stderr
     assert replay(tmp_path / "absent").returncode == 1
 
 
@@ -121,6 +123,27 @@ def test_figures_of_a_record_are_of_what_happened(whole):
     batch = next(line for line in out.splitlines() if line.startswith("batch"))
     assert float(batch.split(" steps of ")[1].split()[0]) > 0, batch
     assert "trace ends" not in out
+
+
+def test_a_trace_without_steps_says_so(whole, tmp_path):
+    none = tmp_path / "none.trace"
+    none.write_text("".join(whole.read_text().splitlines(keepends=True)[:3]))
+    r = replay(none)
+    assert r.returncode == 0 and "No step was recorded: there is no decision to compare." in r.stdout and "the same" not in r.stdout
+
+
+def test_chrome_to_standard_output(whole):
+    events = json.loads(replay(whole, "--chrome", "-").stdout)
+    assert {"step", "decode"} <= {e["name"] for e in events}
+
+
+def test_a_step_that_lost_a_token_is_named(whole, tmp_path):
+    lines = whole.read_text().splitlines(keepends=True)
+    token = [i for i, line in enumerate(lines) if line.startswith("T ")][5]
+    bad = tmp_path / "bad.trace"
+    bad.write_text("".join(lines[:token] + lines[token + 1:]))
+    r = replay(bad)
+    assert r.returncode == 1 and f"{bad}:{token + 1}: expected T, V or E for each sequence that has computed all it knows" in r.stderr, r.stderr
 
 
 def test_a_cut_trace_says_where_it_ends_and_what_had_not_finished(whole, tmp_path):
