@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cmd/cmd.h"
+#include "conf/paths.h"
 
 static void help(FILE *out)
 {
@@ -53,7 +54,9 @@ static int run(const struct bench_entry *e, const struct qr_conf *conf, struct q
         (void)qr_fail(err, QR_EINVAL, "bench %s: expected %s, got \"%.80s\" too", e->name, e->args, conf->args.v[n_max]);
         return cmd_fail(2, err);
     }
-    enum qr_status st = e->model == BENCH_WITHOUT ? QR_OK : cmd_setup_init(&setup, conf, err);
+    enum qr_status st = qr_paths_check_writable("json", conf->json, err);
+    if (st == QR_OK) st = qr_paths_check_writable("costs", conf->costs, err);
+    if (st == QR_OK && e->model != BENCH_WITHOUT) st = cmd_setup_init(&setup, conf, err);
     if (st == QR_OK) {
         struct bench_args a = {.conf = conf, .lib = has_model ? &setup.lib : NULL, .out = stdout};
         st = e->run(&a, err);

@@ -16,11 +16,6 @@
 #include "sim/plan.h"
 
 #define DEFAULT_TARGET "ttft:5000 tpot:200"
-// Beside weights and KV: what a process needs to start, as measured.
-#define PROCESS_GIB 0.02
-// Blocks copied within this machine's memory.
-#define COPY_BYTES_PER_NS 10
-
 static const int32_t all_seqs[] = {16, 32, 64, 128, 256, 512};
 static const int32_t all_tokens[] = {512, 1024, 2048, 4096, 8192};
 static const int32_t tokens_here[] = {256, 512, 1024, 2048};
@@ -159,7 +154,7 @@ static enum qr_status set_machine(const struct qr_conf *c, struct planning *p, s
         st = qr_sim_hardware_find(c->hardware, &m->hardware, err);
     if (st != QR_OK) return st;
     p->cost.kind = p->here || c->costs[0] ? QR_SIM_TABLE : QR_SIM_ROOFLINE;
-    p->cost.copy_ns = p->plan.run.block_bytes / COPY_BYTES_PER_NS;
+    p->cost.copy_ns = p->plan.run.block_bytes / CMD_COPY_BYTES_PER_NS;
     p->guessed = p->here && !c->costs[0];
     if (c->origin[QR_OPT_threads] == QR_FROM_FLAG && !p->guessed)
         return qr_fail(err, QR_EINVAL, "--threads: expected neither --hardware nor --costs beside it: it is for a guess of what this "
@@ -173,7 +168,7 @@ static enum qr_status blocks_for(const struct qr_conf *c, struct planning *p, in
 {
     const struct qr_sim_run_conf *r = &p->plan.run;
     struct qr_sim_hardware h = p->cost.roofline.hardware;
-    if (p->here) h.memory_gib -= PROCESS_GIB;
+    if (p->here) h.memory_gib -= CMD_PROCESS_GIB;
     enum qr_status st = qr_sim_memory(&p->model, &h, p->cost.roofline.n_devices, c->gpu_memory_utilization, n_tokens, &p->memory, err);
     if (st == QR_OK) st = cmd_sim_kv_fits(c, &p->model, &h, n_tokens, (double)r->block_bytes, err);
     if (st != QR_OK) return st;
@@ -223,6 +218,8 @@ static enum qr_status set_load(const struct qr_conf *c, struct planning *p, stru
                                        .shared_tokens = (int32_t)c->shared_prefix,
                                        .seed = (uint64_t)c->seed};
     if (!c->workload[0]) return qr_fail(err, QR_EINVAL, "--workload: expected a file of requests, or lengths such as 512/128");
+    if (strcmp(c->workload, "-") == 0)
+        return qr_fail(err, QR_EINVAL, "--workload: a plan reads it several times: expected a file, got standard input");
     enum qr_status st = cmd_sim_num_prompts(c, &w->n_requests, err);
     if (st != QR_OK || !is_set(c, QR_OPT_request_rate)) return st; // a trace says when
     char *end;

@@ -9,9 +9,11 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/machine.h"
 #include "base/words.h"
 #include "cmd/cmd.h"
 #include "cmd/sim_input.h"
+#include "conf/paths.h"
 #include "sim/model.h"
 #include "sim/report.h"
 #include "sim/run.h"
@@ -28,6 +30,7 @@ struct plan { // everything that a run needs, out of the options
     struct qr_sim_workload_conf workload_conf;
     struct qr_sim_workload workload;
     struct qr_sim_run_conf run;
+    bool here; // this machine's memory, beside a table of costs
 };
 
 static void help(void)
@@ -47,6 +50,10 @@ static void help(void)
            "Systems:\n");
     for (int i = 0; i < qr_sim_system_count(); i++)
         printf("  %-12s %s\n", qr_sim_system_at(i)->name, qr_sim_system_at(i)->what);
+    struct qr_buf archs = {0};
+    qr_sim_arch_names(&archs);
+    printf("\nA config.json's model_type may be: %s.\n", archs.data ? archs.data : "");
+    qr_buf_fini(&archs);
     qr_conf_help(QR_VERB_M, stdout);
 }
 
@@ -76,6 +83,18 @@ static enum qr_status set_budget(const struct qr_conf *c, uint64_t *out, struct 
     return QR_OK;
 }
 
+// Swapping and sharing are not for every system: what was asked for and does nothing is said.
+static void say_what_does_nothing(const struct qr_conf *c, const struct qr_sim_run_conf *r)
+{
+    bool preempts = !qr_kv_layout_is_contiguous(r->layout) && r->batching != QR_BATCHING_WORST_CASE;
+    const char *system = c->sim_system;
+    if (!preempts && (c->swap_space > 0 || is_set(c, QR_OPT_preemption_mode)))
+        fprintf(stderr, "quire: --%s: not used: %s takes no request that may have to give way later\n",
+                c->swap_space > 0 ? "swap-space" : "preemption-mode", system);
+    if (r->layout != QR_KV_PAGED && is_set(c, QR_OPT_enable_prefix_caching) && c->enable_prefix_caching)
+        fprintf(stderr, "quire: --enable-prefix-caching: not used: layout %s shares no blocks\n", qr_kv_layout_name(r->layout));
+}
+
 static enum qr_status set_mode(const char *text, enum qr_preempt_mode *out, struct qr_error *err)
 {
     static const char *const names[] = {"auto", "swap", "recompute"};
@@ -99,7 +118,9 @@ static enum qr_status set_system(const struct qr_conf *c, struct plan *p, struct
     st = range("block-size", block_size, 1, 65536, err);
     if (st == QR_OK) st = range("max-num-seqs", n_seqs, 1, 65536, err);
     if (st == QR_OK) st = range("max-num-batched-tokens", n_tokens, 1, 1 << 20, err);
-    if (st == QR_OK) st = range("max-model-len", len, 1, QR_SIM_TOKENS_MAX, err);
+    if (st == QR_OK && len > p->model.ctx_max)
+        st = qr_fail(err, QR_EINVAL, "--max-model-len: expected 1 to %d, which %s takes, got %" PRId64, p->model.ctx_max, p->model.name,
+                     len);
     if (st == QR_OK) st = range("n", c->n_choices, 1, QR_CHOICES_MAX, err);
     if (st == QR_OK) st = range("beam-width", c->beam_width, 0, QR_CHOICES_MAX, err);
     if (st == QR_OK && c->beam_width > 0 && c->n_choices > 1)
@@ -124,6 +145,22 @@ static enum qr_status set_system(const struct qr_conf *c, struct plan *p, struct
     return st;
 }
 
+static enum qr_status set_swap(const struct qr_conf *c, struct qr_sim_run_conf *r, double block, struct qr_error *err)
+{
+    double n = floor((double)c->swap_space / block);
+    if (r->preempt_mode == QR_PREEMPT_SWAP && c->swap_space == 0)
+        return qr_fail(err, QR_EINVAL, "--preemption-mode swap: swapping preempted requests out needs room for them: --swap-space, as 2G");
+    // Other servers count this one in GiB.
+    if (c->swap_space > 0 && n < 1)
+        return qr_fail(err, QR_EINVAL, "--swap-space: %" PRIu64 " bytes hold no KV block of %.0f; for GiB write %" PRIu64 "G",
+                       c->swap_space, block, c->swap_space);
+    if (!(n < BLOCKS_MAX))
+        return qr_fail(err, QR_ETOOBIG, "--swap-space: expected less than %g blocks of %.0f bytes, got %.4g GB", BLOCKS_MAX, block,
+                       (double)c->swap_space * 1e-9);
+    r->n_ram = (uint32_t)n;
+    return QR_OK;
+}
+
 // The pool's bytes: as said, or what the machine has left.
 static enum qr_status set_pool(const struct qr_conf *c, struct plan *p, struct qr_error *err)
 {
@@ -137,40 +174,59 @@ static enum qr_status set_pool(const struct qr_conf *c, struct plan *p, struct q
                        bytes, n, block);
     r->n_blocks = (uint32_t)n;
     r->block_bytes = (uint64_t)block;
-    double n_ram = floor((double)c->swap_space / block);
-    if (!(n_ram < BLOCKS_MAX))
-        return qr_fail(err, QR_ETOOBIG, "--swap-space: expected less than %g blocks of %.0f bytes, got %.4g GB", BLOCKS_MAX, block,
-                       (double)c->swap_space * 1e-9);
-    r->n_ram = (uint32_t)n_ram;
+    enum qr_status st = set_swap(c, r, block, err);
+    if (st != QR_OK) return st;
     // vAttention maps K and V of each layer, on each device, apart: a page holds 2 MiB of one of them.
     double row = qr_sim_kv_bytes(&p->model) / (2.0 * p->model.n_layers * p->cost.roofline.n_devices) * r->block_size;
     r->page_blocks = row < VIRTUAL_PAGE_BYTES ? (uint32_t)(VIRTUAL_PAGE_BYTES / row) : 1;
     return QR_OK;
 }
 
+static enum qr_status set_costs(const struct qr_conf *c, struct plan *p, struct qr_error *err)
+{
+    p->cost.kind = c->costs[0] ? QR_SIM_TABLE : QR_SIM_ROOFLINE;
+    p->cost.copy_ns = (uint64_t)(p->run.block_size * qr_sim_kv_bytes(&p->model)) / CMD_COPY_BYTES_PER_NS;
+    if (!c->costs[0]) return QR_OK;
+    struct qr_sim_table t;
+    enum qr_status st = cmd_sim_costs(c->costs, &t, err);
+    if (st != QR_OK) return st;
+    cmd_sim_say_costs(c->costs, &t, p->model.name, is_set(c, QR_OPT_hardware) ? c->hardware : NULL);
+    p->cost.table = t.costs;
+    return QR_OK;
+}
+
+// A table of costs says nothing of memory: that of a machine that is named, or this one's.
+static enum qr_status find_machine(const struct qr_conf *c, struct plan *p, struct qr_error *err)
+{
+    struct qr_sim_hardware *h = &p->cost.roofline.hardware;
+    p->here = c->costs[0] && !is_set(c, QR_OPT_hardware);
+    if (!p->here) return qr_sim_hardware_find(c->hardware, h, err);
+    *h = (struct qr_sim_hardware){.name = "this machine", .memory_gib = (double)qr_machine_memory_bytes() * 0x1p-30 - CMD_PROCESS_GIB};
+    return QR_OK;
+}
+
+// Memory that was given in bytes is taken at its word where steps were measured on who knows what; elsewhere it must be there.
+static enum qr_status set_memory(const struct qr_conf *c, struct plan *p, struct qr_error *err)
+{
+    const struct qr_sim_roofline *m = &p->cost.roofline;
+    bool is_given = c->kv_cache_memory_bytes > 0 || c->num_gpu_blocks_override > 0;
+    if (p->here && is_given) return QR_OK;
+    enum qr_status st = qr_sim_memory(&p->model, &m->hardware, m->n_devices, is_given ? 1 : c->gpu_memory_utilization,
+                                      p->run.max_num_batched_tokens, &p->memory, err);
+    return st == QR_OK ? cmd_sim_kv_fits(c, &p->model, &m->hardware, p->run.max_num_batched_tokens,
+                                         p->run.block_size * qr_sim_kv_bytes(&p->model), err)
+                       : st;
+}
+
 static enum qr_status set_machine(const struct qr_conf *c, struct plan *p, struct qr_error *err)
 {
     struct qr_sim_roofline *m = &p->cost.roofline;
-    enum qr_status st = range("tensor-parallel-size", c->tensor_parallel_size, 1, 1024, err);
-    if (st != QR_OK) return st;
-    bool has_memory = c->kv_cache_memory_bytes > 0 || c->num_gpu_blocks_override > 0;
     if (!(c->gpu_memory_utilization > 0 && c->gpu_memory_utilization <= 1))
         return qr_fail(err, QR_EINVAL, "--gpu-memory-utilization: expected above 0, up to 1, got %g",
                        c->gpu_memory_utilization);
-    if (c->costs[0]) {
-        if (!has_memory && !is_set(c, QR_OPT_hardware))
-            return qr_fail(err, QR_EINVAL, "--costs says nothing of memory: give --kv-cache-memory-bytes, --num-kv-blocks or "
-                                           "--hardware");
-        p->cost.kind = QR_SIM_TABLE;
-        struct qr_sim_table t;
-        st = cmd_sim_costs(c->costs, &t, err);
-        if (st != QR_OK) return st;
-        cmd_sim_say_costs(c->costs, &t, p->model.name, is_set(c, QR_OPT_hardware) ? c->hardware : NULL);
-        p->cost.table = t.costs;
-    } else {
-        p->cost.kind = QR_SIM_ROOFLINE;
-    }
-    if (st == QR_OK) st = qr_sim_hardware_find(c->hardware, &m->hardware, err);
+    enum qr_status st = set_costs(c, p, err);
+    if (st == QR_OK) st = find_machine(c, p, err);
+    if (st == QR_OK) st = range("tensor-parallel-size", c->tensor_parallel_size, 1, p->here ? 1 : 1024, err);
     if (st != QR_OK) return st;
     m->model = p->model;
     m->n_devices = (int32_t)c->tensor_parallel_size;
@@ -178,13 +234,7 @@ static enum qr_status set_machine(const struct qr_conf *c, struct plan *p, struc
     if (p->model.n_heads % m->n_devices)
         return qr_fail(err, QR_EINVAL, "--tensor-parallel-size: expected a divisor of the model's %d heads, got %d",
                        p->model.n_heads, m->n_devices);
-    // Memory that was given in bytes is taken at its word, but the weights must still fit.
-    st = qr_sim_memory(&p->model, &m->hardware, m->n_devices, has_memory ? 1 : c->gpu_memory_utilization,
-                       p->run.max_num_batched_tokens, &p->memory, err);
-    if (st == QR_OK)
-        st = cmd_sim_kv_fits(c, &p->model, &m->hardware, p->run.max_num_batched_tokens,
-                             p->run.block_size * qr_sim_kv_bytes(&p->model), err);
-    if (st != QR_OK && c->costs[0] && has_memory && !is_set(c, QR_OPT_hardware)) st = QR_OK;
+    st = set_memory(c, p, err);
     return st == QR_OK ? set_pool(c, p, err) : st;
 }
 
@@ -232,6 +282,8 @@ static void print_setting(const struct plan *p)
     if (p->cost.kind == QR_SIM_ROOFLINE)
         printf("on %d x %s (%.0f GiB, %.0f GB/s, %.0f TFLOPS), ", m->n_devices, m->hardware.name, m->hardware.memory_gib,
                m->hardware.memory_gbs, m->hardware.tflops);
+    else if (p->memory.total > 0)
+        printf("as measured, in %s of %s, ", cmd_bytes(a, p->memory.total), p->here ? "this machine's memory" : m->hardware.name);
     else
         printf("as measured, ");
     printf("as %s: layout %s, %u blocks of %d tokens (%s, %.1f k slots)\n\n", p->system->name, qr_kv_layout_name(r->layout),
@@ -270,17 +322,30 @@ static void print_json(FILE *f, const struct plan *p, const struct qr_conf *c, c
     qr_buf_fini(&b);
 }
 
+static bool is_stdout(const char *path)
+{
+    return strcmp(path, "-") == 0;
+}
+
+static enum qr_status check_outputs(const struct qr_conf *c, struct qr_error *err)
+{
+    if (is_stdout(c->out) && is_stdout(c->json))
+        return qr_fail(err, QR_EINVAL, "--out and --json: expected a file for one of them, got standard output for both");
+    enum qr_status st = qr_paths_check_writable("out", c->out, err);
+    return st == QR_OK ? qr_paths_check_writable("json", c->json, err) : st;
+}
+
 static enum qr_status write_to(const char *flag, const char *path, FILE **f, struct qr_error *err)
 {
-    *f = fopen(path, "w");
+    *f = is_stdout(path) ? stdout : fopen(path, "w");
     return *f ? QR_OK : qr_fail(err, QR_EIO, "--%s: cannot write %.150s", flag, path);
 }
 
 static enum qr_status written(const char *flag, const char *path, FILE *f, struct qr_error *err)
 {
-    bool bad = ferror(f);
-    if (fclose(f) != 0 || bad) return qr_fail(err, QR_EIO, "--%s: writing %.150s failed", flag, path);
-    return QR_OK;
+    bool bad = fflush(f) != 0 || ferror(f);
+    if (f != stdout) bad |= fclose(f) != 0;
+    return bad ? qr_fail(err, QR_EIO, "--%s: writing %.150s failed", flag, path) : QR_OK;
 }
 
 // Files first: a full disk is no half success.
@@ -289,12 +354,11 @@ static enum qr_status tell(const struct qr_conf *c, const struct plan *p, const 
 {
     FILE *f;
     enum qr_status st = QR_OK;
-    bool to_stdout = strcmp(c->json, "-") == 0;
     if (c->out[0] && (st = write_to("out", c->out, &f, err)) == QR_OK) {
         qr_sim_csv(r, f);
         st = written("out", c->out, f, err);
     }
-    if (st == QR_OK && c->json[0] && !to_stdout && (st = write_to("json", c->json, &f, err)) == QR_OK) {
+    if (st == QR_OK && c->json[0] && (st = write_to("json", c->json, &f, err)) == QR_OK) {
         print_json(f, p, c, s);
         st = written("json", c->json, f, err);
     }
@@ -302,10 +366,7 @@ static enum qr_status tell(const struct qr_conf *c, const struct plan *p, const 
     if (r->n_refused)
         fprintf(stderr, "quire: %s can never fit, first: %s\n", qr_count((char[QR_COUNT_BYTES]){0}, r->n_refused, "request"),
                 r->refused_why);
-    if (to_stdout)
-        print_json(stdout, p, c, s);
-    else
-        print_setting(p), qr_sim_print(s, stdout);
+    if (!is_stdout(c->out) && !is_stdout(c->json)) print_setting(p), qr_sim_print(s, stdout);
     return QR_OK;
 }
 
@@ -349,10 +410,12 @@ int cmd_sim(int argc, char **argv)
         fprintf(stderr, "quire: sim takes one model: a name such as opt-13b, or a config.json (quire sim --help)\n");
         rc = 2;
     } else {
-        enum qr_status st = cmd_sim_model(conf.args.v[0], &p.model, &err);
+        enum qr_status st = check_outputs(&conf, &err);
+        if (st == QR_OK) st = cmd_sim_model(conf.args.v[0], &p.model, &err);
         if (st == QR_OK) st = set_system(&conf, &p, &err);
         if (st == QR_OK) st = set_machine(&conf, &p, &err);
         if (st == QR_OK) st = set_workload(&conf, &p, &err);
+        if (st == QR_OK) say_what_does_nothing(&conf, &p.run);
         if (st == QR_OK) st = simulate(&conf, &p, &err);
         if (st != QR_OK) rc = cmd_fail(st == QR_EINVAL ? 2 : 1, &err);
     }

@@ -34,15 +34,15 @@ static enum qr_status refuse_unmodelled(struct keys *k)
 {
     static const struct {
         const char *suffix, *what;
-    } not[] = {{"expert_count", "mixtures of experts are"}, {"attention.kv_lora_rank", "latent attention is"},
+    } others[] = {{"expert_count", "mixtures of experts are"}, {"attention.kv_lora_rank", "latent attention is"},
                {"ssm.state_size", "state space layers are"}, {"wkv.head_size", "layers without attention are"}};
     char name[128];
     uint64_t n;
     bool causal;
-    for (size_t i = 0; i < sizeof not / sizeof not[0]; i++) {
-        snprintf(name, sizeof name, "%s.%s", k->arch, not[i].suffix);
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        snprintf(name, sizeof name, "%s.%s", k->arch, others[i].suffix);
         if (qr_gguf_u64(k->g, name, &n) && n > 0)
-            return qr_fail(k->err, QR_ENOTSUP, "model: %s %llu: %s not modelled", name, (unsigned long long)n, not[i].what);
+            return qr_fail(k->err, QR_ENOTSUP, "model: %s %llu: %s not modelled", name, (unsigned long long)n, others[i].what);
     }
     snprintf(name, sizeof name, "%s.attention.causal", k->arch);
     if (qr_gguf_bool(k->g, name, &causal) && !causal)

@@ -10,6 +10,11 @@
 #include "sim/model.h"
 #include "sim/workload.h"
 
+// Beside weights and KV: what a process needs to start, as measured.
+#define CMD_PROCESS_GIB 0.02
+// Blocks copied within this machine's memory.
+#define CMD_COPY_BYTES_PER_NS 10
+
 // A name of sim/models.def, a config.json, a .gguf file, or the name of a cached one. QR_ENOTFOUND lists all names.
 enum qr_status cmd_sim_model(const char *name, struct qr_sim_model *out, struct qr_error *err) QR_MUST_CHECK;
 // Reads --costs, and says where a table is known to be far off.

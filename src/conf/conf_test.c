@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/test.h"
+#include "conf/paths.h"
 
 static enum qr_status parse(struct qr_conf *c, struct qr_error *err, const char *a, const char *b,
                             const char *d)
@@ -244,4 +245,18 @@ QR_TEST(conf_near_misses)
     }
     assert_int_equal(parse(&c, &err, "--tempreature", "5", NULL), QR_EINVAL);
     assert_null(strstr(err.msg, "did you mean"));
+}
+
+QR_TEST(paths_that_cannot_be_written_are_known_before)
+{
+    struct qr_error err;
+    assert_int_equal(qr_paths_check_writable("json", "", &err), QR_OK);
+    assert_int_equal(qr_paths_check_writable("json", "-", &err), QR_OK);
+    assert_int_equal(qr_paths_check_writable("json", "/dev/null", &err), QR_OK);
+    assert_int_equal(qr_paths_check_writable("json", "/tmp/quire-that-is-not-there", &err), QR_OK);
+    assert_int_equal(access("/tmp/quire-that-is-not-there", F_OK), -1);
+    assert_int_equal(qr_paths_check_writable("json", "/tmp", &err), QR_EIO);
+    assert_string_equal(err.msg, "--json: cannot write /tmp: Is a directory");
+    assert_int_equal(qr_paths_check_writable("costs", "/nonexistent/x", &err), QR_EIO);
+    assert_string_equal(err.msg, "--costs: cannot write /nonexistent/x: No such file or directory");
 }

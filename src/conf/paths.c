@@ -1,11 +1,13 @@
 #include "conf/paths.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum qr_status qr_paths_models(char *out, size_t cap, struct qr_error *err)
 {
@@ -77,4 +79,22 @@ void qr_paths_list_cached(char *out, size_t cap)
     struct qr_error err;
     out[0] = 0;
     if (qr_paths_models(dir, sizeof dir, &err) == QR_OK) list_cached(dir, out, cap);
+}
+
+// By permissions alone: to open a pipe and close it again would end its reader.
+static bool may_write(const char *path)
+{
+    char dir[4096];
+    const char *slash = strrchr(path, '/');
+    struct stat st;
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) return errno = EISDIR, false;
+    if (access(path, W_OK) == 0) return true;
+    snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+    return errno == ENOENT && access(dir, W_OK | X_OK) == 0;
+}
+
+enum qr_status qr_paths_check_writable(const char *flag, const char *path, struct qr_error *err)
+{
+    if (!path[0] || strcmp(path, "-") == 0 || may_write(path)) return QR_OK;
+    return qr_fail(err, QR_EIO, "--%s: cannot write %.150s: %s", flag, path, strerror(errno));
 }

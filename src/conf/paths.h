@@ -1,4 +1,4 @@
-/* Where models live, and finding one by path or by cached name.
+/* Where models live, and finding one by path or by cached name; whether a result can be written.
  *
  * Owns: nothing. Refuses to know: what is in a file. Threads: any. Lifetime: the caller's buffers.
  * The folder is QUIRE_CACHE, else ${XDG_CACHE_HOME:-~/.cache}/quire, and models are under models/ (DESIGN 6).
@@ -17,5 +17,8 @@ enum qr_status qr_paths_find_model(const char *name, char *out, size_t cap,
                                    struct qr_error *err) QR_MUST_CHECK;
 // "a, b, c": the cached names, as many as fit; "" where there are none.
 void qr_paths_list_cached(char *out, size_t cap);
+// Before much is computed: whether the file that --flag names can be written, as far as one can tell without doing so.
+// QR_EIO says why not; "" and "-" (standard output) are fine.
+enum qr_status qr_paths_check_writable(const char *flag, const char *path, struct qr_error *err) QR_MUST_CHECK;
 
 #endif

@@ -214,7 +214,9 @@ def test_step_adds_up_and_its_costs_are_read_by_sim(tmp_path):
     p = subprocess.run([QUIRE, "sim", "smollm2-135m", "--workload", "64/16", "--num-prompts", "20", "--request-rate", "5", "--costs", str(costs),
                         "--num-kv-blocks", "512"], capture_output=True, text=True, timeout=60)
     assert p.returncode == 0, p.stderr
-    assert "cannot write" in bench("step", TINY, "--context", "20", "--costs", str(tmp_path / "no" / "c.json"), code=1).stderr
+    # Before anything is measured, or a model looked for.
+    assert "--costs: cannot write" in bench("step", "nosuch.gguf", "--costs", str(tmp_path / "no" / "c.json"), code=1).stderr
+    assert "--json: cannot write" in bench("step", "nosuch.gguf", "--json", str(tmp_path / "no" / "c.json"), code=1).stderr
 
 
 def test_step_says_how_far_it_is(tmp_path):
