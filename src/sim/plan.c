@@ -224,13 +224,15 @@ static enum qr_status find_settings(struct planner *p)
     return st;
 }
 
-static enum qr_status try_faster(struct planner *p, double faster, bool *ok)
+// *answered: of what it can do, the latest.
+static enum qr_status try_faster(struct planner *p, double faster, bool *ok, double *answered)
 {
     struct qr_plan_run run = p->plan->chosen;
     enum qr_status st = plan_run(p, p->plan->n_replicas, faster, &run, NULL);
     if (st == QR_OK) st = plan_sustains(p, faster, &run);
     if (st == QR_OK) st = note(p, &run);
     *ok = run.kept;
+    if (run.kept) *answered = run.requests_per_s;
     return st;
 }
 
@@ -249,8 +251,7 @@ static double compute_share(const struct qr_sim_cost *cost, const struct qr_sim_
 // Of one replica: as asked for, where arrivals are drawn.
 static double share_rate(const struct planner *p)
 {
-    bool drawn = !p->plan->timed && p->n_sessions == 0;
-    return drawn ? p->rate / p->plan->n_replicas : p->plan->chosen.rate;
+    return p->plan->ends ? p->plan->chosen.rate : p->rate / p->plan->n_replicas;
 }
 
 // Where too much comes, what is in its way: `faster` times the chosen load.
@@ -265,10 +266,11 @@ static enum qr_status look_beyond(struct planner *p, double faster)
     o->share_compute = compute_share(p->conf->run.cost, &o->over, held);
     run.kept = true; // whether in time or not: does it answer what comes?
     if ((st = plan_sustains(p, faster, &run)) != QR_OK) return st;
-    o->answers_most = run.answers_most;
-    // Of a trace: what was under way when the last request came is still to be answered.
+    o->beyond = run;
+    // Of a load that ends: what was under way when the last request came is still to be answered.
     double span = (double)run.n_requests / o->rate_over;
-    bool keeps_up = run.kept && (!o->timed || o->over.duration_s - span <= 0.05 * span + o->alone.e2el_s + 2 * o->expected.latency.p50);
+    double rest = plan_load_longest_s(&p->share, o->alone.e2el_s) + 2 * o->expected.latency.p50;
+    bool keeps_up = run.kept && (!o->ends || o->over.duration_s - span <= 0.05 * span + rest);
     o->bind = o->over.n_preemptions * 50 > o->over.n_finished ? QR_PLAN_MEMORY
               : keeps_up                                      ? QR_PLAN_LATENCY
               : o->share_compute >= 0.5                       ? QR_PLAN_COMPUTE
@@ -280,25 +282,25 @@ static enum qr_status look_beyond(struct planner *p, double faster)
 static enum qr_status find_limit(struct planner *p)
 {
     struct qr_plan *o = p->plan;
-    double lo = 1, hi = 1.25;
-    for (bool ok = true;; lo = hi, hi *= 1.5) {
-        if ((o->timed || p->n_sessions > 0) && hi > FASTER_MAX) return o->bind = QR_PLAN_NOTHING, o->rate_most = INFINITY, QR_OK;
-        enum qr_status st = try_faster(p, hi, &ok);
-        if (st != QR_OK) return st;
-        if (!ok) break;
+    double lo = 1, hi = 1.25, answered = o->chosen.requests_per_s;
+    bool ok = false;
+    enum qr_status st = o->ends ? try_faster(p, FASTER_MAX, &ok, &answered) : QR_OK;
+    if (st != QR_OK) return st;
+    if (ok) return o->bind = QR_PLAN_NOTHING, o->rate_most = INFINITY, QR_OK;
+    for (;; lo = hi, hi *= 1.5) {
+        if ((st = try_faster(p, hi, &ok, &answered)) != QR_OK) return st;
+        if (!ok || (o->ends && hi > FASTER_MAX)) break;
     }
     while (hi / lo > 1.05) {
-        bool ok;
         double mid = sqrt(lo * hi);
-        enum qr_status st = try_faster(p, mid, &ok);
-        if (st != QR_OK) return st;
+        if ((st = try_faster(p, mid, &ok, &answered)) != QR_OK) return st;
         if (ok)
             lo = mid;
         else
             hi = mid;
     }
-    o->faster_most = lo;
-    o->rate_most = share_rate(p) * lo;
+    o->faster_most = lo, o->faster_over = hi;
+    o->rate_most = o->ends ? answered : share_rate(p) * lo;
     return look_beyond(p, hi);
 }
 
@@ -326,7 +328,7 @@ enum qr_status qr_plan_make(const struct qr_plan_conf *conf, struct qr_plan *out
     struct planner p = {.conf = conf, .plan = &o, .err = err};
     QR_ASSERT(conf->n_seqs > 0 && conf->n_steps > 0 && conf->limits.percentile > 0 && conf->limits.percentile <= 100);
     enum qr_status st = plan_load_look(&p);
-    o.timed = p.n_arrivals > 0;
+    o.ends = p.n_arrivals > 0 || p.n_sessions > 0;
     if (st == QR_OK) st = check_alone(&p);
     if (st == QR_OK) st = find_replicas(&p);
     if (st == QR_OK) st = find_settings(&p);

@@ -58,7 +58,7 @@ struct qr_plan_run { // a simulation of one replica
     bool stopped; // too many were late: the rest was not simulated
     uint64_t n_requests, n_answered, n_late;
     double ttft_s, tpot_s, e2el_s; // at the percentile, of what was answered
-    double tokens_per_s;
+    double tokens_per_s, requests_per_s; // over all of it
     struct qr_plan_use use, pressed; // pressed: where answers_most was found
 };
 
@@ -71,13 +71,14 @@ struct qr_plan {
     struct qr_plan_run planned; // with no more than n_blocks_enough, where that changes nothing
     struct qr_sim_summary expected; // of one replica as planned
     double rate;      // of what fits of the whole load
-    double rate_most; // of one replica with the chosen settings, within 5 %; INFINITY: nothing was too much
-    double faster_most; // so many times the load's own rate
+    double rate_most; // of one replica with the chosen settings, within 5 %, or, of a load that ends, what it
+                      // answered of it; INFINITY: nothing was too much
     double rate_over; // where it was too much
-    struct qr_sim_summary over; // a run at rate_over
-    double answers_most;      // as in the run at rate_over
+    double faster_most, faster_over; // both as so many times the load's own rate
+    struct qr_plan_run beyond;  // a run at rate_over
+    struct qr_sim_summary over; // of it
     enum qr_plan_bind bind;
-    bool timed;               // the load is a trace with times, no rate that goes on
+    bool ends;                // the load does: it is a trace with times, or sessions
     double share_compute;     // of a step's time at rate_over: arithmetic; the rest is weights and KV read
     struct qr_plan_run alone; // one request at a time
     struct qr_plan_run *runs; // (n_runs) all that were compared, in order

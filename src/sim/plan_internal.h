@@ -40,6 +40,8 @@ enum qr_status plan_load_at(struct planner *p, double rate, int64_t n, struct qr
 // So many requests (sessions) are a load of this rate where nobody says how many.
 int64_t plan_load_size(double rate);
 double plan_load_rate(const struct qr_sim_workload *w);
+// How long the longest session is, or a request, when a turn takes so long.
+double plan_load_longest_s(const struct qr_sim_workload *w, double turn_s);
 
 // Simulates one of n replicas whose requests come `faster` times as fast. With `whole`, to the end and summed up.
 enum qr_status plan_run(struct planner *p, int32_t n, double faster, struct qr_plan_run *run,

@@ -20,7 +20,8 @@ const char *qr_plan_bind_name(enum qr_plan_bind b)
 // The limit that a run at rate_over is farthest beyond.
 static const char *over_what(const struct qr_plan_conf *c, const struct qr_plan *p)
 {
-    double a = p->over.ttft.p90 / c->limits.ttft_s, b = p->over.tpot.p90 / c->limits.tpot_s, e = p->over.latency.p90 / c->limits.e2el_s;
+    const struct qr_plan_run *r = &p->beyond;
+    double a = r->ttft_s / c->limits.ttft_s, b = r->tpot_s / c->limits.tpot_s, e = r->e2el_s / c->limits.e2el_s;
     return a >= b && a >= e ? "the time to the first token" : b >= e ? "the time per output token" : "the end-to-end latency";
 }
 
@@ -33,17 +34,17 @@ static void say_most(struct qr_buf *b, const struct qr_plan_conf *c, const struc
     qr_buf_printf(b, "One replica with these settings%s keeps the target ", all);
     if (p->bind == QR_PLAN_NOTHING)
         qr_buf_printf(b, "even when all of its requests come at once: they are too few to say how many a second it takes.");
-    else if (p->timed)
-        qr_buf_printf(b, "with this trace up to about %.3g times as fast, %.3g requests/s. At %.3g ", p->faster_most, p->rate_most,
-                      p->rate_over);
+    else if (p->ends)
+        qr_buf_printf(b, "with this load up to about %.3g times as fast, and answers %.3g requests/s over all of it. %.3g times as fast ",
+                      p->faster_most, p->rate_most, p->faster_over);
     else
         qr_buf_printf(b, "up to about %.3g requests/s. At %.3g ", p->rate_most, p->rate_over);
 }
 
 static void say_too_slow(struct qr_buf *b, const struct qr_plan *p)
 {
-    if (p->answers_most > 0)
-        qr_buf_printf(b, "about as many come as it answers at most, %.3g, or more", p->answers_most);
+    if (p->beyond.answers_most > 0)
+        qr_buf_printf(b, "about as many come as it answers at most, %.3g, or more", p->beyond.answers_most);
     else
         qr_buf_printf(b, "requests come faster than it answers");
     qr_buf_printf(b, ", with memory to spare (%.0f %% of the pool filled): %s is in the way.", 100 * p->over.kv_fill,
@@ -127,12 +128,12 @@ static void print_runs(const struct qr_plan *p, FILE *f)
 static void say_trace(const struct qr_plan *p, FILE *f)
 {
     const struct qr_plan_run *r = &p->planned;
-    if (!p->timed) return;
+    if (!p->ends) return;
     if (r->n_requests < FEW_REQUESTS)
-        fprintf(f, "  A replica's share of the trace is %s: these figures may be their luck.\n",
+        fprintf(f, "  A replica's share of the file is %s: these figures may be their luck.\n",
                 qr_count((char[QR_COUNT_BYTES]){0}, r->n_requests, "request"));
     if (r->answered_per_s < FALLING_BEHIND * r->came_per_s)
-        fprintf(f, "  In the second half of the trace %.3g requests/s come to a replica, and it answers %.3g: were the trace longer, it "
+        fprintf(f, "  In the second half of the load %.3g requests/s come to a replica, and it answers %.3g: were it longer, it "
                    "might not keep the target.\n",
                 r->came_per_s, r->answered_per_s);
 }

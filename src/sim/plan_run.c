@@ -16,8 +16,8 @@
 // Requests whose answers are counted are half of these: their lengths' mean is within about 3 %.
 #define PRESS_MIN 2000
 #define PRESS_MAX 40000
-// It lasts so many times as long as a request, so that what is answered in its second half is no part of its start.
-#define PRESS_LATENCIES 6
+// It lasts so many times as long as a request, or a session, so that its second half is no part of its start.
+#define PRESS_LATENCIES 3
 
 struct judge {
     const struct qr_plan_limits *limits;
@@ -125,7 +125,8 @@ static enum qr_status measure(const struct planner *p, const struct qr_sim_resul
     uint64_t i = (uint64_t)ceil(l->percentile / 100 * (double)n - 1e-9);
     for (int k = 0; k < 3 && n > 0; k++) qsort(at[k], n, sizeof **at, by_value), *to[k] = at[k][i > 0 ? i - 1 : 0];
     out->n_answered = n;
-    if (r->end_ns > r->begin_ns) out->tokens_per_s = (double)r->end.n_generated_tokens / seconds(r->begin_ns, r->end_ns);
+    double all_s = seconds(r->begin_ns, r->end_ns);
+    if (all_s > 0) out->tokens_per_s = (double)r->end.n_generated_tokens / all_s, out->requests_per_s = (double)n / all_s;
     qr_free(v);
     return QR_OK;
 }
@@ -246,7 +247,7 @@ static enum qr_status press(struct planner *p, double faster, const struct qr_pl
                             const struct plan_pressed **out)
 {
     const struct qr_sim_workload_conf *load = &p->conf->load;
-    double rate = PRESS * load->rate * faster / run->n_replicas, least = PRESS_LATENCIES * run->e2el_s * rate;
+    double rate = PRESS * load->rate * faster / run->n_replicas, least = PRESS_LATENCIES * rate * plan_load_longest_s(&p->share, run->e2el_s);
     double n = fmax((double)plan_load_size(rate), fmax(PRESS_MIN / fmin(1, load->burstiness), least));
     struct qr_sim_workload w;
     struct qr_sim_result r;

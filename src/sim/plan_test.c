@@ -171,7 +171,7 @@ static double in_time_later(const struct qr_plan_conf *c, const struct qr_plan_r
 
 QR_TEST(plan_promises_no_load_under_which_a_queue_grows)
 {
-    for (double rate = 20; rate <= 60; rate += 20) {
+    for (double rate = 20; rate <= 60; rate += 40) {
         struct qr_plan_conf c = conf_of(rate, 20000, 1000, 95); // limits so loose that an overload breaks them late
         c.load.n_requests = 0;
         struct qr_plan p = plan_of(&c);
@@ -257,6 +257,20 @@ QR_TEST(plan_of_a_short_trace_names_no_limit)
     assert_int_equal(p.bind, QR_PLAN_NOTHING);
     assert_true(isinf(p.rate_most));
     assert_non_null(strstr(qr_plan_why(&c, &p, why, sizeof why), "too few to say"));
+    qr_plan_free(&p);
+}
+
+// What a short burst is answered at is no rate that goes on.
+QR_TEST(plan_of_a_trace_says_what_was_answered)
+{
+    char path[32], text[4096] = "arrival_s,input_tokens,output_tokens\n", why[1024];
+    for (int i = 0; i < 150; i++) snprintf(text + strlen(text), 32, "%d,60,40\n", i);
+    struct qr_plan_conf c = conf_of_trace(text, path);
+    struct qr_plan p = plan_of(&c);
+    unlink(path);
+    assert_true(p.ends && p.rate_most > 1 && p.rate_most < 60); // more than 60 a second are too many for its steps
+    assert_true(p.faster_over > p.faster_most && p.faster_most > 1);
+    assert_non_null(strstr(qr_plan_why(&c, &p, why, sizeof why), "times as fast, and answers"));
     qr_plan_free(&p);
 }
 
