@@ -182,6 +182,11 @@ static enum qr_status set_pool(const struct qr_conf *c, struct plan *p, struct q
     return QR_OK;
 }
 
+static bool gives_memory(const struct qr_conf *c)
+{
+    return c->kv_cache_memory_bytes > 0 || c->num_gpu_blocks_override > 0;
+}
+
 static enum qr_status set_costs(const struct qr_conf *c, struct plan *p, struct qr_error *err)
 {
     p->cost.kind = c->costs[0] ? QR_SIM_TABLE : QR_SIM_ROOFLINE;
@@ -190,7 +195,8 @@ static enum qr_status set_costs(const struct qr_conf *c, struct plan *p, struct 
     struct qr_sim_table t;
     enum qr_status st = cmd_sim_costs(c->costs, &t, err);
     if (st != QR_OK) return st;
-    cmd_sim_say_costs(c->costs, &t, p->model.name, is_set(c, QR_OPT_hardware) ? c->hardware : NULL);
+    const char *memory_of = is_set(c, QR_OPT_hardware) ? c->hardware : gives_memory(c) ? NULL : qr_machine_cpu_model();
+    cmd_sim_say_costs(c->costs, &t, p->model.name, memory_of);
     p->cost.table = t.costs;
     return QR_OK;
 }
@@ -209,7 +215,7 @@ static enum qr_status find_machine(const struct qr_conf *c, struct plan *p, stru
 static enum qr_status set_memory(const struct qr_conf *c, struct plan *p, struct qr_error *err)
 {
     const struct qr_sim_roofline *m = &p->cost.roofline;
-    bool is_given = c->kv_cache_memory_bytes > 0 || c->num_gpu_blocks_override > 0;
+    bool is_given = gives_memory(c);
     if (p->here && is_given) return QR_OK;
     enum qr_status st = qr_sim_memory(&p->model, &m->hardware, m->n_devices, is_given ? 1 : c->gpu_memory_utilization,
                                       p->run.max_num_batched_tokens, &p->memory, err);

@@ -9,6 +9,7 @@
 #include "base/assert.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/words.h"
 
 enum { STREAM_ROW = 11, STREAM_GAP, STREAM_KIND }; // of random numbers
 #define WORDS_REQUESTS 1000
@@ -94,7 +95,7 @@ static enum qr_status alloc_items(struct qr_sim_workload *w, size_t n, struct qr
 {
     w->items = qr_malloc(QR_MEM_MISC, n * sizeof *w->items);
     w->n_items = n;
-    return w->items ? QR_OK : qr_fail(err, QR_ENOMEM, "no memory for %zu requests", n);
+    return w->items ? QR_OK : qr_fail(err, QR_ENOMEM, "no memory for %s", qr_count((char[QR_COUNT_BYTES]){0}, n, "request"));
 }
 
 // Replaces the rows of a file by n draws of them.
@@ -129,8 +130,8 @@ static enum qr_status in_range(const struct qr_sim_workload *w, const struct qr_
 {
     double most = 0;
     if (placed_s > QR_SIM_ARRIVAL_S_MAX)
-        return qr_fail(err, QR_EINVAL, "--request-rate: at %g a second the last of %zu requests comes after %.3g s: expected %g s at most",
-                       c->rate, w->n_items, placed_s, QR_SIM_ARRIVAL_S_MAX);
+        return qr_fail(err, QR_EINVAL, "--request-rate: at %g a second the last of %s comes after %.3g s: expected %g s at most",
+                       c->rate, qr_count((char[QR_COUNT_BYTES]){0}, w->n_items, "request"), placed_s, QR_SIM_ARRIVAL_S_MAX);
     for (size_t i = 0; i < w->n_items; i++) most = fmax(most, fmax(w->items[i].arrival_s, w->items[i].think_s));
     if (most <= QR_SIM_ARRIVAL_S_MAX) return QR_OK;
     return qr_fail(err, QR_EINVAL, "--workload: %.120s:%ld: expected seconds from the start of the trace, at most %g, got %.10g", c->source,
@@ -201,15 +202,15 @@ static enum qr_status from_file(const struct qr_sim_workload_conf *c, struct qr_
     if (w->items[0].session >= 0) {
         size_t n = link_sessions(w, c->n_requests);
         if (c->n_requests > (int64_t)n)
-            return qr_fail(err, QR_EINVAL, "--num-prompts: %.120s has %zu sessions, got %lld", c->source, n,
-                           (long long)c->n_requests);
+            return qr_fail(err, QR_EINVAL, "--num-prompts: %.120s has %s, got %lld", c->source,
+                           qr_count((char[QR_COUNT_BYTES]){0}, n, "session"), (long long)c->n_requests);
         return QR_OK;
     }
     bool timed = !isnan(w->items[0].arrival_s);
     if (!timed) return resample(w, c->n_requests ? (size_t)c->n_requests : w->n_items, c->seed, err);
     if (c->n_requests > (int64_t)w->n_items && c->rate == 0)
-        return qr_fail(err, QR_EINVAL, "--num-prompts: %.120s has %zu requests, got %lld (with --request-rate they are drawn anew)",
-                       c->source, w->n_items, (long long)c->n_requests);
+        return qr_fail(err, QR_EINVAL, "--num-prompts: %.120s has %s, got %lld (with --request-rate they are drawn anew)",
+                       c->source, qr_count((char[QR_COUNT_BYTES]){0}, w->n_items, "request"), (long long)c->n_requests);
     if (c->n_requests > (int64_t)w->n_items) return resample(w, (size_t)c->n_requests, c->seed, err);
     if (c->n_requests) w->n_items = (size_t)c->n_requests;
     return QR_OK;

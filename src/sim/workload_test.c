@@ -98,7 +98,7 @@ QR_TEST(workload_errors_name_file_line_and_what_was_expected)
           ":3: expected seconds from the start of the trace, at most 1e+09, got 1700000001");
     fails(HEAD "0,1,4\n,1,4\n", 1, 0, ":3: arrival_s: expected one in every line, or in none, got none");
     fails(HEAD ",1,4\n3,1,4\n", 1, 0, ":3: arrival_s: expected one in every line, or in none, got the first");
-    fails(HEAD ",1,4\n", 1e-300, 0, "--request-rate: at 1e-300 a second the last of 1 requests comes after");
+    fails(HEAD ",1,4\n", 1e-300, 0, "--request-rate: at 1e-300 a second the last of 1 request comes after");
     fails(HEAD "0,1,4\n", 0, 5, "--num-prompts");
     fails("input_tokens,output_tokens,hash_ids\n100,4,1-x\n", 1, 0, ":2: hash_ids: expected ids and runs of them");
     fails("input_tokens,output_tokens,hash_ids\n100,4,9-1\n", 1, 0, ":2: hash_ids");

@@ -169,6 +169,7 @@ def test_a_table_of_another_model_or_machine_is_said(tmp_path):
     assert "was measured on Abacus 3, not " in said("plan", TINY).stderr
     assert "was measured with smollm2-135m-instruct, not llama-3-8b" in said("sim", "llama-3-8b", "--hardware", "l4").stderr
     assert "was measured on" not in said("sim", "smollm2-135m", "--num-kv-blocks", "1000").stderr  # that machine is what is simulated
+    assert "was measured on Abacus 3, not " in said("sim", "smollm2-135m").stderr  # with this machine's memory
     own = dict(TABLE, model=TINY.split("/")[-1].removesuffix(".gguf"), error_median=0.01)
     own.pop("processor")
     costs.write_text(json.dumps(own))
