@@ -247,7 +247,8 @@ static enum qr_status press(struct planner *p, double faster, const struct qr_pl
                             const struct plan_pressed **out)
 {
     const struct qr_sim_workload_conf *load = &p->conf->load;
-    double rate = PRESS * load->rate * faster / run->n_replicas, least = PRESS_LATENCIES * rate * plan_load_longest_s(&p->share, run->e2el_s);
+    double rate = PRESS * load->rate * faster / run->n_replicas;
+    double least = PRESS_LATENCIES * rate * plan_load_longest_s(&p->share, run->e2el_s);
     double n = fmax((double)plan_load_size(rate), fmax(PRESS_MIN / fmin(1, load->burstiness), least));
     struct qr_sim_workload w;
     struct qr_sim_result r;
