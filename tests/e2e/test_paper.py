@@ -1,6 +1,9 @@
-"""make paper, make paper-real: what is no run with the defaults leaves docs/paper alone."""
+"""make paper, make paper-real: what is no run with the defaults leaves docs/paper alone; what a page says of its runs holds."""
 import importlib
+import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 
@@ -33,3 +36,21 @@ def test_figures_of_other_runs_go_to_the_build_folder(monkeypatch, tmp_path):
                        capture_output=True, text=True, timeout=300)
     assert p.returncode == 0 and "| vLLM |" in p.stdout, p.stderr
     assert [f.name for f in tmp_path.iterdir()] == ["memory_waste.svg"]
+
+
+def test_a_page_tells_a_run_that_gives_its_number(tmp_path):
+    p = subprocess.run([sys.executable, os.path.join(FOLDER, "make.py"), "--quire", QUIRE, "--only", "waste", "--requests", "20", "--out", tmp_path],
+                       capture_output=True, text=True, timeout=300)
+    assert p.returncode == 0, p.stderr
+    command = shlex.split(re.search(r"`(quire sim [^`]*)`", p.stdout).group(1))
+    run = subprocess.run([QUIRE, *command[1:], "--json", "-"], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
+    assert f"| vLLM | {100 * json.loads(run.stdout)['kv_used']:.1f} |" in p.stdout
+
+
+def test_a_sustained_rate_is_found_outside_its_bounds(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    runs = importlib.import_module("sims").Sims("quire", 10, 1)
+    runs.get = lambda model, request_rate: {"normalized_latency_s": float(request_rate) / 100}
+    for lo, hi in (40, 60), (1, 10), (60, 100), (51, 1000):
+        assert 0.97 * 50 <= runs.sustained(0.5, lo, hi, "model") <= 50
