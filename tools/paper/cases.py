@@ -44,8 +44,7 @@ def practitioner(s):
     return "practitioner", "The practitioner's case", [], table(
         ["sequences at once", "tokens/s", "reported", "batch", "TTFT p90, s", "latency p50, s", "latency p90, s", "reported p95, s"], rows) + run_of(
         s, "llama-3-70b-awq", **o, request_rate=6, max_num_seqs=96) + [
-        "", "Llama-3-70B with 4-bit weights on one H100-80G, prompts and answers of mean 280 and deviation 220 tokens, 6 requests/s. What is reported was told, not published: there is no source to look it "
-        "up in, and it says neither the rate nor what its p95 is of. It compares a contiguous layout with a paged one; here only the number at once changes. The rate moves it most:", ""] + table(
+        "", "Llama-3-70B with 4-bit weights on one H100-80G, prompts and answers of mean 280 and deviation 220 tokens, 6 requests/s. No source is known in which the reported figures could be looked up; they "
+        "say neither the rate nor what the p95 is of. The report compares a contiguous layout with a paged one; here only the number at once changes. The rate moves it most:", ""] + table(
         ["requests/s", "18 at once: tokens/s", "TTFT p90, s", "latency p90, s", "96 at once: tokens/s", "TTFT p90, s", "latency p90, s"], more) + [
-        "", "240 tokens/s are what less than one request a second asks for, 1,920 more than this machine gives at any rate. So no one rate explains the two; that both come from a machine like this one "
-        "is not confirmed here."]
+        "", "240 tokens/s are what less than one request a second asks for, and 1,920 are more than this machine gives at any rate. So no rate explains both, and what else moves them could not be found out."]
