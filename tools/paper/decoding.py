@@ -22,7 +22,7 @@ def several(s, flag, letter, title, what, top):
         pictures.append((f"_{letter}{n}", rate_lines(f"OPT-13B, Alpaca, {title.format(n)}", curve(s, ORCA, "opt-13b", top / n, **o))))
         r = rates_of(s, ORCA, "opt-13b", top / n, **o)
         rows.append([n] + [f"{r[k]:.2f}" for k, _ in ORCA] + [times(r, "orca-oracle")])
-    last = dict(workload=ALPACA, system="vllm", request_rate=f"{r['vllm']:.3g}", **{flag: WIDTHS[-1]}, **A13)
+    last = dict(workload=ALPACA, system="vllm", request_rate=f"{r['vllm']:.4g}", **{flag: WIDTHS[-1]}, **A13)
     return pictures, table([what, *[n for _, n in ORCA], "vLLM / Oracle"], rows) + run_of(s, "opt-13b", **last)
 
 
@@ -104,9 +104,9 @@ def shared_prefix(s):
             r = rates_of(s, systems, "llama-13b", top, only={"vllm": {**SHARE, **alone}}, **{**o, **more})
             found[label].append(f"{r['vllm'] / r['orca-oracle']:.2f}")
             if label == "as above":
+                last = run_of(s, "llama-13b", system="vllm", request_rate=f"{r['vllm']:.4g}", **SHARE, **o)
                 rows.append([f"{shots}, {n} tokens", f"{r['vllm']:.1f}", f"{r['orca-oracle']:.1f}", found[label][-1], paper])
-    return "shared_prefix", "Shared prefix (Figure 16)", pictures, table(["prefix", "vLLM, requests/s", "Orca (Oracle)", "ratio", "paper"], rows) + run_of(
-        s, "llama-13b", system="vllm", request_rate=34, **SHARE, **o) + [
+    return "shared_prefix", "Shared prefix (Figure 16)", pictures, table(["prefix", "vLLM, requests/s", "Orca (Oracle)", "ratio", "paper"], rows) + last + [
         "", "Orca computes the prefix for each request and keeps a copy; what its tokens cost and what a step costs beside them moves the ratio:", ""] + table(
         ["vLLM / Oracle", "80 tokens", "341 tokens"], [[label, *found[label]] for label, _, _ in cases] + [["paper", "1.67", "3.58"]]) + [
         "", "The paper's 3.58 lies between the roofline, where the prompt rows of a step cost nothing until they take longer than reading the weights, and a machine without the host time, which was inferred "
@@ -125,7 +125,7 @@ def chatbot(s):
         rows.append([label] + [times(got, k) for k, _ in ORCA[1:]])
     return "chatbot", "Chatbot (Figure 17)", [("", picture)], table(
         ["sustained rate", *[n for _, n in ORCA], "vLLM / Oracle", "paper"], [["requests/s"] + [f"{r[k]:.2f}" for k, _ in ORCA] + [times(r, "orca-oracle"), "2"]]) + run_of(
-        s, "opt-13b", system="vllm", request_rate=f"{r['vllm']:.2g}", **o) + [
+        s, "opt-13b", system="vllm", request_rate=f"{r['vllm']:.4g}", **o) + [
         "", "Prompts are the conversation's last 1,024 tokens, answers have at most 1,024; as in the paper, nothing is kept between turns. What was tried:", ""] + table(
         ["vLLM's rate over that of", *[n for _, n in ORCA[1:]]], [*rows, ["paper", 2, 2, 2]]) + [
         "", "With prompts of 1,024 tokens, as most of the paper's are, 15,600 slots hold 7 reservations of 2,048 or 12 to 13 sequences as they grow, 1.8 times as many: more than that memory alone cannot "

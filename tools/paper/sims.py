@@ -33,7 +33,7 @@ class Sims:
     def _run(self, args):
         p = subprocess.run([self.quire, "sim", *args, "--json", "-"], capture_output=True, text=True, stdin=subprocess.DEVNULL)
         if p.returncode:
-            raise SystemExit(f"paper: quire sim {' '.join(args)}: {p.stderr.strip()}")
+            raise SystemExit(f"paper: quire sim {' '.join(args)}: {p.stderr.strip() or f'ended with {p.returncode}'}")
         self.n += 1
         if sys.stderr.isatty() and time.time() - self.shown > 0.2:
             self.shown = time.time()
