@@ -84,7 +84,7 @@ def rate_assumptions(s):
     return "rate_assumptions", "What the ratios of Figure 12 rest on", [], table(["ShareGPT: vLLM's rate over that of", *[n for _, n in ASSUMED[1:]]], rows) + [
         "| the paper | 1.7 to 2.7 | 2.7 to 8 | up to 22 |"] + run_of(s, m, system="vllm", request_rate=f"{r['vllm']:.4g}", **o) + [
         "", "The paper does not say at which latency a rate counts as sustained. FasterTransformer's ratio hangs on that most: a static batch answers its short requests when its longest is "
-        "done, so their latency by length crosses a strict line at almost no load, and at 0.1 s a token vLLM's rate is the paper's 22 times its own. Orca (Max)'s hangs on the answers: "
+        "done, so their latency by length crosses a strict line at almost no load, and at 0.1 s a token vLLM's rate is about the paper's 22 times its own for OPT-13B and OPT-66B, and beyond for OPT-175B. Orca (Max)'s hangs on the answers: "
         "it reserves 2,048 tokens whatever they are, so the shorter they are, the more vLLM gains; with long ones cut, so that the mean is the paper's, it comes to the paper's 8 where steps cost nothing "
         "outside the GPU or the line is 1 s. OPT-175B's 1.6 over Orca (Oracle) is just under the band: the host time of 7 ms a step is that of one GPU, and if a step of eight takes 20 ms more, it is 2."]
 
