@@ -168,15 +168,16 @@ static enum qr_status time_barrier(struct measuring *m, struct qr_error *err)
 static int list_shapes(const struct stepper *s, struct step_shape out[SHAPES_MAX])
 {
     static const int32_t rows[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 31}, prompts[] = {16, 64, 128, 256, 512}, contexts[] = {32, 300, 1000};
+    const int n_rows = sizeof rows / sizeof *rows;
     int n = 0;
-    for (int r = 0; r < 10; r++)
+    for (int r = 0; r < n_rows; r++)
         for (int c = 0; c < 3; c++)
             if (rows[r] < s->n_seqs && contexts[c] <= s->len) out[n++] = (struct step_shape){rows[r], contexts[c], 0, 0};
     for (int p = 0; p < 5; p++)
         for (int32_t at = 0; at <= 512; at += 256)
             if (prompts[p] <= s->info.n_tokens_max && at + prompts[p] <= s->len)
                 out[n++] = (struct step_shape){0, 0, prompts[p], at};
-    for (int r = 0; r < 10; r += 3)
+    for (int r = 0; r < n_rows; r += 3)
         for (int p = 1; p < 5; p += 2)
             if (rows[r] < s->n_seqs && 300 <= s->len && rows[r] + prompts[p] <= s->info.n_tokens_max)
                 out[n++] = (struct step_shape){rows[r], 300, prompts[p], 0};
@@ -202,7 +203,7 @@ static enum qr_status time_costs(struct measuring *m, struct qr_error *err)
     enum qr_status st = stepper_open(m->lib, n_seqs, len, &s, err);
     if (st != QR_OK) return st;
     int n = list_shapes(&s, shapes);
-    // Round after round over all shapes: a slow while of the machine meets them all. What the engine adds to a step is part of it.
+    // Round after round over all shapes: a slow while of the machine meets them all.
     static double v[SHAPES_MAX][N_COST_STEPS];
     for (int i = 0; i < N_COST_STEPS; i++)
         for (int k = 0; k < n; k++) {
@@ -212,6 +213,7 @@ static enum qr_status time_costs(struct measuring *m, struct qr_error *err)
             bench_progress("steps of the cost table", (uint64_t)(i * n + k + 1), (uint64_t)(N_COST_STEPS * n));
         }
     stepper_close(&s);
+    // What the engine adds to a step is part of it.
     for (int k = 0; k < n; k++) samples[k].ns = usual_ns(v[k], N_COST_STEPS) + m->columns[0].outside;
     if (!fit_costs(samples, (size_t)n, &m->costs))
         return qr_fail(err, QR_ETOOBIG, "steps of %d tokens at most do not tell the costs apart", s.info.n_tokens_max);

@@ -39,6 +39,8 @@ enum qr_status plan_load_share(struct planner *p, int32_t n) QR_MUST_CHECK;
 enum qr_status plan_load_at(struct planner *p, double rate, int64_t n, struct qr_sim_workload *out) QR_MUST_CHECK;
 // So many requests (sessions) are a load of this rate where nobody says how many.
 int64_t plan_load_size(double rate);
+// Times at which the first and the last request, or session, comes. Of none: INFINITY and 0.
+void plan_load_span(const struct qr_sim_workload *w, double *first_s, double *last_s);
 double plan_load_rate(const struct qr_sim_workload *w);
 // How long the longest session is, or a request, when a turn takes so long.
 double plan_load_longest_s(const struct qr_sim_workload *w, double turn_s);

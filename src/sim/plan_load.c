@@ -118,15 +118,21 @@ enum qr_status plan_load_share(struct planner *p, int32_t n)
     return QR_OK;
 }
 
+void plan_load_span(const struct qr_sim_workload *w, double *first_s, double *last_s)
+{
+    *first_s = INFINITY, *last_s = 0;
+    for (size_t i = 0; i < w->n_items; i++) {
+        if (!w->items[i].is_first) continue;
+        *first_s = fmin(*first_s, w->items[i].arrival_s);
+        *last_s = fmax(*last_s, w->items[i].arrival_s);
+    }
+}
+
 // Requests a second by their arrivals; turns behind a session's first come when they may.
 double plan_load_rate(const struct qr_sim_workload *w)
 {
-    double first = INFINITY, last = 0;
-    for (size_t i = 0; i < w->n_items; i++) {
-        if (!w->items[i].is_first) continue;
-        if (w->items[i].arrival_s < first) first = w->items[i].arrival_s;
-        if (w->items[i].arrival_s > last) last = w->items[i].arrival_s;
-    }
+    double first, last;
+    plan_load_span(w, &first, &last);
     return last > first ? (double)(w->n_items - 1) / (last - first) : 0;
 }
 

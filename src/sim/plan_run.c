@@ -142,11 +142,8 @@ struct window { // the second half of the time in which requests come
 
 static struct window window_of(const struct qr_sim_workload *w)
 {
-    double first = INFINITY, last = 0;
-    for (size_t i = 0; i < w->n_items; i++) {
-        if (!w->items[i].is_first) continue;
-        first = fmin(first, w->items[i].arrival_s), last = fmax(last, w->items[i].arrival_s);
-    }
+    double first, last;
+    plan_load_span(w, &first, &last);
     return (struct window){(uint64_t)((first + last) / 2 * 1e9), (uint64_t)(last * 1e9)};
 }
 

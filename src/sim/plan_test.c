@@ -246,13 +246,23 @@ QR_TEST(plan_counts_requests_that_never_fit_apart)
     qr_plan_free(&b);
 }
 
+// A plan for n requests of these lengths, one a second.
+static struct qr_plan plan_of_steady_trace(int n, const char *lengths, struct qr_plan_conf *c)
+{
+    static char path[32]; // c goes on naming it
+    char text[4096] = "arrival_s,input_tokens,output_tokens\n";
+    for (int i = 0; i < n; i++) snprintf(text + strlen(text), 32, "%d,%s\n", i, lengths);
+    *c = conf_of_trace(text, path);
+    struct qr_plan p = plan_of(c);
+    unlink(path);
+    return p;
+}
+
 QR_TEST(plan_of_a_short_trace_names_no_limit)
 {
-    char path[32], text[1024] = "arrival_s,input_tokens,output_tokens\n", why[1024];
-    for (int i = 0; i < 25; i++) snprintf(text + strlen(text), 32, "%d,50,5\n", i);
-    struct qr_plan_conf c = conf_of_trace(text, path);
-    struct qr_plan p = plan_of(&c);
-    unlink(path);
+    char why[1024];
+    struct qr_plan_conf c;
+    struct qr_plan p = plan_of_steady_trace(25, "50,5", &c);
     assert_int_equal(p.n_replicas, 1);
     assert_int_equal(p.bind, QR_PLAN_NOTHING);
     assert_true(isinf(p.rate_most));
@@ -263,11 +273,9 @@ QR_TEST(plan_of_a_short_trace_names_no_limit)
 // What a short burst is answered at is no rate that goes on.
 QR_TEST(plan_of_a_trace_says_what_was_answered)
 {
-    char path[32], text[4096] = "arrival_s,input_tokens,output_tokens\n", why[1024];
-    for (int i = 0; i < 150; i++) snprintf(text + strlen(text), 32, "%d,60,40\n", i);
-    struct qr_plan_conf c = conf_of_trace(text, path);
-    struct qr_plan p = plan_of(&c);
-    unlink(path);
+    char why[1024];
+    struct qr_plan_conf c;
+    struct qr_plan p = plan_of_steady_trace(150, "60,40", &c);
     assert_true(p.ends && p.rate_most > 1 && p.rate_most < 60); // more than 60 a second are too many for its steps
     assert_true(p.faster_over > p.faster_most && p.faster_most > 1);
     assert_non_null(strstr(qr_plan_why(&c, &p, why, sizeof why), "times as fast, and answers"));
