@@ -62,6 +62,26 @@ void http_conn_phase(struct http_server *s, struct http_conn *c, enum conn_phase
 
 // --- What the kernel tells ---
 
+// Bytes that came of a connection since its start, read or not; `untold` from a kernel that does not say.
+static uint64_t received(const struct http_conn *c, uint64_t untold)
+{
+    struct tcp_info info = {.tcpi_bytes_received = untold};
+    socklen_t n = sizeof info;
+    return getsockopt(c->fd, IPPROTO_TCP, TCP_INFO, &info, &n) == 0 ? info.tcpi_bytes_received : untold;
+}
+
+static uint64_t unread(const struct http_conn *c)
+{
+    int n = 0;
+    return ioctl(c->fd, FIONREAD, &n) == 0 && n > 0 ? (uint64_t)n : 0;
+}
+
+void http_conn_request_whole(struct http_conn *c)
+{
+    uint64_t n = unread(c), all = received(c, 0);
+    c->bytes_done = all > n ? all - n : 0;
+}
+
 void http_conn_fresh(struct http_server *s, struct http_conn *c)
 {
     if (c->fresh) return;
@@ -142,9 +162,7 @@ void http_conn_started(struct http_server *s, struct MHD_Connection *m, void **c
     c->local = from && is_loopback(from);
     list_append(&s->conns[CONN_IDLE], c);
     // MHD reads what is already there before the watcher below can tell of it.
-    int unread = 0;
-    ioctl(c->fd, FIONREAD, &unread);
-    http_conn_phase(s, c, unread > 0 ? CONN_RECEIVING : CONN_IDLE);
+    http_conn_phase(s, c, unread(c) > 0 ? CONN_RECEIVING : CONN_IDLE);
     http_conn_fresh(s, c);
     // Edge-triggered: MHD reads the bytes, so a level would ring until it has. While MHD has the connection
     // suspended this is the only place where a client that leaves is noticed.
@@ -200,14 +218,6 @@ void http_conn_refuse(struct http_server *s, struct http_conn *c, int status, co
     http_conn_phase(s, c, CONN_REFUSED);
 }
 
-// Whether anything came of a connection, ever. A kernel that does not tell counts as yes.
-static bool has_sent(const struct http_conn *c)
-{
-    struct tcp_info info = {.tcpi_bytes_received = 1};
-    socklen_t n = sizeof info;
-    return getsockopt(c->fd, IPPROTO_TCP, TCP_INFO, &info, &n) != 0 || info.tcpi_bytes_received > 0;
-}
-
 void http_conn_mhd_error(struct http_server *s, int status)
 {
     struct http_conn *who[FRESH_MAX];
@@ -216,10 +226,9 @@ void http_conn_mhd_error(struct http_server *s, int status)
         struct http_conn *c = s->fresh[i];
         // What MHD has not read yet it cannot complain about; of a request that fills its memory it leaves a
         // rest.
-        int unread = 0;
         bool full = status == 431 || status == 414;
-        if (!c || c->peer_closed || c->phase > CONN_RECEIVING || !has_sent(c)) continue;
-        if (!full && ioctl(c->fd, FIONREAD, &unread) == 0 && unread > 0) continue;
+        if (!c || c->peer_closed || c->phase > CONN_RECEIVING || received(c, 1) == 0) continue;
+        if (!full && unread(c) > 0) continue;
         who[n++] = c;
     }
     if (n == 1 && s->n_fresh <= FRESH_MAX)
@@ -296,10 +305,12 @@ void http_conn_closed(struct http_server *s, struct http_conn *c)
     qr_free(c);
 }
 
-// A connection whose time is up. Shutting it down lets MHD see its end and close it.
+// A connection whose time is up. Shutting it down lets MHD see its end and close it. MHD may have read the
+// first bytes of a request before epoll told of them, which then it never does: the connection counted as
+// idle.
 static void expire(struct http_server *s, struct http_conn *c)
 {
-    if (c->phase == CONN_RECEIVING) {
+    if (c->phase == CONN_RECEIVING || (c->phase == CONN_IDLE && received(c, 0) > c->bytes_done)) {
         http_conn_refuse(s, c, 408, http_error_message(408));
         return;
     }

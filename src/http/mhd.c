@@ -159,6 +159,7 @@ static enum MHD_Result on_whole(struct http_server *s, struct http_conn *c, stru
     if (!r->served) {
         if (c->peer_closed) return MHD_NO;
         r->served = true;
+        http_conn_request_whole(c);
         http_conn_phase(s, c, CONN_OWED);
         atomic_fetch_add(&s->n_requests, 1);
         if (r->error) {

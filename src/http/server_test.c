@@ -262,6 +262,34 @@ QR_TEST(http_slow_requests_get_408_and_idle_ones_are_closed)
     kit_stop(&k);
 }
 
+// The first byte comes while the server accepts, or while it reads for others: epoll may never tell of it.
+QR_TEST(http_a_first_byte_at_any_moment_begins_a_request)
+{
+    enum { N = 300 };
+    struct kit k;
+    struct http_conf conf = kit_conf();
+    int fd[N];
+    conf.request_timeout_s = conf.idle_timeout_s = 1;
+    kit_start(&k, &conf);
+    for (int i = 0; i < N; i++) {
+        fd[i] = kit_connect(&k);
+        if (i % 2) {
+            kit_puts(fd[i], "GET /echo HTTP/1.1\r\nHost: x\r\n\r\n");
+            expect_body(fd[i], 200, "GET /echo?\n");
+        }
+        kit_puts(fd[i], "G");
+    }
+    for (int i = 0; i < N; i++) {
+        struct kit_reply r;
+        kit_read(fd[i], false, &r);
+        if (r.status != 408) fail_msg("connection %d: %d", i, r.status);
+        kit_reply_fini(&r);
+        assert_true(kit_at_end(fd[i]));
+        close(fd[i]);
+    }
+    kit_stop(&k);
+}
+
 QR_TEST(http_more_connections_than_allowed_get_503)
 {
     struct kit k;
