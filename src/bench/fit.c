@@ -3,18 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { N = 6 };
-
-// In ns: with what each number of the table is multiplied.
-static void terms(const struct qr_work *l, double x[N])
-{
-    x[0] = 1;
-    x[1] = (double)l->n_rows;
-    x[2] = l->n_prompt_tile > 0;
-    x[3] = (double)l->n_prompt_tile;
-    x[4] = (double)l->context * 1e-3;
-    x[5] = (double)l->query_context * 1e-3;
-}
+enum { N = QR_COST_TERMS };
 
 // Solves a * x = b over the variables in use, by elimination with pivoting. The columns are scaled first: they differ by 1e9.
 static bool solve(const double a[N][N], const double b[N], const bool use[N], double x[N])
@@ -48,13 +37,16 @@ static bool solve(const double a[N][N], const double b[N], const bool use[N], do
     return true;
 }
 
-bool fit_costs(const struct fit_sample *samples, size_t n, struct qr_costs *out)
+// The table that comes closest where steps of at most n_few rows are the floor's.
+static bool fit_from(const struct fit_sample *samples, size_t n, int64_t n_few, struct qr_costs *out)
 {
     double a[N][N] = {0}, b[N] = {0}, x[N];
-    bool use[N] = {true, true, true, true, true, true};
+    bool use[N];
+    for (int i = 0; i < N; i++) use[i] = true;
+    use[QR_COST_FLOOR] = n_few >= 0;
     for (size_t s = 0; s < n; s++) {
         double t[N], w = 1 / samples[s].ns;
-        terms(&samples[s].work, t);
+        qr_work_counts(&samples[s].work, samples[s].work.n_rows <= n_few, t);
         for (int i = 0; i < N; i++) {
             b[i] += t[i] * w;
             for (int k = 0; k < N; k++) a[i][k] += t[i] * w * t[k] * w;
@@ -67,16 +59,23 @@ bool fit_costs(const struct fit_sample *samples, size_t n, struct qr_costs *out)
             if (use[i] && x[i] < 0) use[i] = false, again = true;
         if (!again) break;
     }
-    uint64_t v[N];
-    for (int i = 0; i < N; i++) v[i] = x[i] > 0 ? (uint64_t)(x[i] + 0.5) : 0;
-    *out = (struct qr_costs){.epoch = 1,
-                             .fixed_ns = v[0] ? v[0] : 1, // a step takes some time
-                                 .row_ns = v[1],
-                                 .prompt_fixed_ns = v[2],
-                                 .prompt_row_ns = v[3],
-                                 .context_ps = v[4],
-                                 .query_context_ps = v[5]};
+    *out = qr_costs_of_terms(x, 1);
     return true;
+}
+
+bool fit_costs(const struct fit_sample *samples, size_t n, struct qr_costs *out)
+{
+    double least = INFINITY;
+    for (size_t i = 0; i <= n; i++) { // first without a floor, then up to each sample's rows
+        struct qr_costs c;
+        double sum = 0;
+        if (!fit_from(samples, n, i == 0 ? -1 : samples[i - 1].work.n_rows, &c)) continue;
+        for (size_t s = 0; s < n; s++) sum += fit_error(&c, &samples[s]) * fit_error(&c, &samples[s]);
+        if (sum >= least) continue;
+        least = sum;
+        *out = c;
+    }
+    return least < INFINITY;
 }
 
 double fit_error(const struct qr_costs *c, const struct fit_sample *s)

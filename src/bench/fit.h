@@ -1,5 +1,5 @@
-/* A cost table from measured steps (DESIGN 4): the six numbers with which
- *   fixed + rows + prompt fixed + prompt rows in tiles of 16 + context + query x context
+/* A cost table from measured steps (DESIGN 4): the seven numbers with which
+ *   max(floor, fixed + rows) + prompt fixed + prompt rows in tiles of 16 + context + query x context
  * comes closest to the times, in relative terms. None is below 0.
  *
  * Owns: the arithmetic. Refuses to know: how steps were made. Threads: pure. Lifetime: values. */
@@ -16,7 +16,7 @@ struct fit_sample {
     struct qr_work work;
     double ns;
 };
-// false: the samples do not tell the six apart.
+// false: the samples do not tell the numbers apart.
 bool fit_costs(const struct fit_sample *samples, size_t n, struct qr_costs *out);
 // |predicted - measured| / measured of a sample.
 double fit_error(const struct qr_costs *c, const struct fit_sample *s);

@@ -12,11 +12,13 @@ static struct qr_work work_of(int64_t rows, int64_t context, int64_t prompt, int
                                 .query_context = prompt * (prompt_at + prompt)};
 }
 
+#define SAMPLES_MAX 200
+
 static size_t samples_of(const struct qr_costs *c, double noise, struct fit_sample *out)
 {
-    static const int rows[] = {0, 1, 4, 16, 32}, contexts[] = {32, 300, 1000}, prompts[] = {0, 16, 128, 512}, ats[] = {0, 512};
+    static const int rows[] = {0, 1, 2, 4, 6, 8, 16, 32}, contexts[] = {32, 300, 1000}, prompts[] = {0, 16, 128, 512}, ats[] = {0, 512};
     size_t n = 0;
-    for (int r = 0; r < 5; r++)
+    for (int r = 0; r < 8; r++)
         for (int x = 0; x < 3; x++)
             for (int p = 0; p < 4; p++)
                 for (int a = 0; a < 2; a++) {
@@ -30,9 +32,9 @@ static size_t samples_of(const struct qr_costs *c, double noise, struct fit_samp
 
 QR_TEST(fit_finds_the_table_that_made_the_times)
 {
-    const struct qr_costs made = {1, 2000000, 300000, 5000000, 90000, 250000, 9000};
+    const struct qr_costs made = {1, 2000000, 300000, 5000000, 90000, 250000, 9000, 0};
     struct qr_costs c;
-    static struct fit_sample s[200];
+    static struct fit_sample s[SAMPLES_MAX];
     size_t n = samples_of(&made, 0, s);
     assert_true(fit_costs(s, n, &c));
     for (size_t i = 0; i < n; i++) assert_true(fit_error(&c, &s[i]) < 1e-4);
@@ -42,11 +44,25 @@ QR_TEST(fit_finds_the_table_that_made_the_times)
     for (size_t i = 0; i < n; i++) assert_true(fit_error(&c, &s[i]) < 0.12);
 }
 
+QR_TEST(fit_finds_from_how_many_rows_on_arithmetic_binds)
+{
+    const struct qr_costs made = {1, 160000, 656000, 5000000, 90000, 700000, 9000, 2850000};
+    struct qr_costs c;
+    static struct fit_sample s[SAMPLES_MAX];
+    size_t n = samples_of(&made, 0, s);
+    assert_true(fit_costs(s, n, &c));
+    for (size_t i = 0; i < n; i++) assert_true(fit_error(&c, &s[i]) < 1e-4);
+    assert_true(fabs((double)c.floor_ns - 2850000) < 300 && fabs((double)c.row_ns - 656000) < 70);
+    n = samples_of(&made, 0.05, s);
+    assert_true(fit_costs(s, n, &c));
+    for (size_t i = 0; i < n; i++) assert_true(fit_error(&c, &s[i]) < 0.12);
+}
+
 QR_TEST(fit_gives_no_negative_cost)
 {
-    const struct qr_costs made = {1, 1000, 0, 0, 90000, 0, 0};
+    const struct qr_costs made = {1, 1000, 0, 0, 90000, 0, 0, 0};
     struct qr_costs c;
-    static struct fit_sample s[200];
+    static struct fit_sample s[SAMPLES_MAX];
     size_t n = samples_of(&made, 0.1, s);
     assert_true(fit_costs(s, n, &c));
     assert_true(c.fixed_ns >= 1);

@@ -17,9 +17,9 @@ const char bench_step_help[] =
     "Loads MODEL and times steps of it: where the time of a step of 1 and of 32 users goes, at --context tokens each, and what\n"
     "planning and publishing add. With --costs FILE it measures steps of many shapes and writes the cost table that\n"
     "`quire sim --costs FILE` reads:\n"
-    "  {\"fixed_ns\", \"row_ns\", \"prompt_fixed_ns\", \"prompt_row_ns\", \"context_ps\", \"query_context_ps\"}\n"
-    "a step costs fixed + rows generated + (with a prompt: prompt fixed + prompt rows, each prompt's rounded up to 16) + positions\n"
-    "of all sequences + prompt rows x positions.\n\n"
+    "  {\"fixed_ns\", \"row_ns\", \"prompt_fixed_ns\", \"prompt_row_ns\", \"context_ps\", \"query_context_ps\", \"floor_ns\"}\n"
+    "a step costs the larger of the floor and fixed + rows generated; + (with a prompt: prompt fixed + prompt rows, each prompt's\n"
+    "rounded up to 16) + positions of all sequences + prompt rows x positions.\n\n"
     "  quire bench step smollm2-135m-instruct\n"
     "  quire bench step smollm2-135m-instruct --costs smollm2.json\n";
 
@@ -225,20 +225,6 @@ static enum qr_status time_costs(struct measuring *m, struct qr_error *err)
     return QR_OK;
 }
 
-// The table's members beside those of the file's own.
-static void put_costs(const struct qr_costs *c, struct qr_json_writer *w)
-{
-    const struct {
-        const char *key;
-        uint64_t v;
-    } rows[] = {{"fixed_ns", c->fixed_ns},           {"row_ns", c->row_ns},         {"prompt_fixed_ns", c->prompt_fixed_ns},
-                {"prompt_row_ns", c->prompt_row_ns}, {"context_ps", c->context_ps}, {"query_context_ps", c->query_context_ps}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        qr_jw_key(w, rows[i].key);
-        qr_jw_int(w, (int64_t)rows[i].v);
-    }
-}
-
 static enum qr_status save_costs(const struct measuring *m, struct qr_error *err)
 {
     const char *path = m->a->conf->costs;
@@ -251,7 +237,7 @@ static enum qr_status save_costs(const struct measuring *m, struct qr_error *err
     qr_jw_str(&w, qr_lib_info(m->lib)->served_name);
     qr_jw_key(&w, "threads");
     qr_jw_int(&w, qr_lib_info(m->lib)->n_threads);
-    put_costs(&m->costs, &w);
+    qr_costs_put(&m->costs, &w);
     bench_put_real(&w, "error_median", m->error_median);
     bench_put_real(&w, "error_max", m->error_max);
     qr_jw_obj_end(&w);
@@ -289,11 +275,12 @@ static void print(const struct measuring *m)
     if (!m->has_costs) return;
     const struct qr_costs *k = &m->costs;
     fprintf(out,
-            "\nA step costs %.3f ms, and %.3f ms a generated row; with a prompt %.3f ms more, and %.4f ms a row of it (rounded\n"
-            "up to 16); %.1f ns a position of each sequence, %.3f ns a prompt row and position. Off by %.1f %% (median), %.1f %%\n"
-            "at most.\n",
-            (double)k->fixed_ns * 1e-6, (double)k->row_ns * 1e-6, (double)k->prompt_fixed_ns * 1e-6, (double)k->prompt_row_ns * 1e-6,
-            (double)k->context_ps * 1e-3, (double)k->query_context_ps * 1e-3, 100 * m->error_median, 100 * m->error_max);
+            "\nA step costs %.3f ms, and %.3f ms a generated row, but %.3f ms at least; with a prompt %.3f ms more, and %.4f ms a row\n"
+            "of it (rounded up to 16); %.1f ns a position of each sequence, %.3f ns a prompt row and position. Off by %.1f %%\n"
+            "(median), %.1f %% at most.\n",
+            (double)k->fixed_ns * 1e-6, (double)k->row_ns * 1e-6, (double)k->floor_ns * 1e-6,
+            (double)k->prompt_fixed_ns * 1e-6, (double)k->prompt_row_ns * 1e-6, (double)k->context_ps * 1e-3,
+            (double)k->query_context_ps * 1e-3, 100 * m->error_median, 100 * m->error_max);
 }
 
 static enum qr_status save(const struct measuring *m, struct qr_error *err)

@@ -23,33 +23,90 @@ void qr_work_of(const struct qr_batch *b, struct qr_work *out)
     }
 }
 
+static uint64_t rows_ns(const struct qr_costs *c, const struct qr_work *w)
+{
+    return c->fixed_ns + (uint64_t)w->n_rows * c->row_ns;
+}
+
+bool qr_costs_floor_rules(const struct qr_costs *c, const struct qr_work *w)
+{
+    return c->floor_ns > rows_ns(c, w);
+}
+
 uint64_t qr_costs_ns(const struct qr_costs *c, const struct qr_work *w)
 {
-    return c->fixed_ns + (uint64_t)w->n_rows * c->row_ns + (w->n_prompt_tile > 0 ? c->prompt_fixed_ns : 0) +
+    return (qr_costs_floor_rules(c, w) ? c->floor_ns : rows_ns(c, w)) + (w->n_prompt_tile > 0 ? c->prompt_fixed_ns : 0) +
            (uint64_t)w->n_prompt_tile * c->prompt_row_ns + (uint64_t)w->context * c->context_ps / 1000 +
            (uint64_t)w->query_context * c->query_context_ps / 1000;
+}
+
+void qr_work_counts(const struct qr_work *w, bool floor_rules, double counts[QR_COST_TERMS])
+{
+    counts[QR_COST_FLOOR] = floor_rules;
+    counts[QR_COST_FIXED] = !floor_rules;
+    counts[QR_COST_ROW] = floor_rules ? 0 : (double)w->n_rows;
+    counts[QR_COST_PROMPT_FIXED] = w->n_prompt_tile > 0;
+    counts[QR_COST_PROMPT_ROW] = (double)w->n_prompt_tile;
+    counts[QR_COST_CONTEXT] = (double)w->context;
+    counts[QR_COST_QUERY_CONTEXT] = (double)w->query_context;
 }
 
 struct key {
     const char *name;
     size_t at;
+    double per_ns; // the key's unit
     int64_t least; // a step that takes no time would let a simulated clock stand still
+    bool optional;
 };
-static const struct key keys[] = {{"epoch", offsetof(struct qr_costs, epoch), 0},
-                                  {"fixed_ns", offsetof(struct qr_costs, fixed_ns), 1},
-                                  {"row_ns", offsetof(struct qr_costs, row_ns), 0},
-                                  {"prompt_fixed_ns", offsetof(struct qr_costs, prompt_fixed_ns), 0},
-                                  {"prompt_row_ns", offsetof(struct qr_costs, prompt_row_ns), 0},
-                                  {"context_ps", offsetof(struct qr_costs, context_ps), 0},
-                                  {"query_context_ps", offsetof(struct qr_costs, query_context_ps), 0}};
+static const struct key epoch_key = {"epoch", offsetof(struct qr_costs, epoch), 1, 0, true};
+static const struct key keys[QR_COST_TERMS] = {
+    [QR_COST_FIXED] = {"fixed_ns", offsetof(struct qr_costs, fixed_ns), 1, 1, false},
+    [QR_COST_ROW] = {"row_ns", offsetof(struct qr_costs, row_ns), 1, 0, false},
+    [QR_COST_PROMPT_FIXED] = {"prompt_fixed_ns", offsetof(struct qr_costs, prompt_fixed_ns), 1, 0, false},
+    [QR_COST_PROMPT_ROW] = {"prompt_row_ns", offsetof(struct qr_costs, prompt_row_ns), 1, 0, false},
+    [QR_COST_CONTEXT] = {"context_ps", offsetof(struct qr_costs, context_ps), 1e3, 0, false},
+    [QR_COST_QUERY_CONTEXT] = {"query_context_ps", offsetof(struct qr_costs, query_context_ps), 1e3, 0, false},
+    [QR_COST_FLOOR] = {"floor_ns", offsetof(struct qr_costs, floor_ns), 1, 0, true}};
+
+static uint64_t *at(struct qr_costs *c, const struct key *k)
+{
+    return (uint64_t *)(void *)((char *)c + k->at);
+}
+
+static uint64_t value(const struct qr_costs *c, const struct key *k)
+{
+    return *(const uint64_t *)(const void *)((const char *)c + k->at);
+}
+
+void qr_costs_terms(const struct qr_costs *c, double ns[QR_COST_TERMS])
+{
+    for (int i = 0; i < QR_COST_TERMS; i++) ns[i] = (double)value(c, &keys[i]) / keys[i].per_ns;
+}
+
+struct qr_costs qr_costs_of_terms(const double ns[QR_COST_TERMS], uint64_t epoch)
+{
+    struct qr_costs c = {.epoch = epoch};
+    for (int i = 0; i < QR_COST_TERMS; i++) {
+        uint64_t v = ns[i] > 0 ? (uint64_t)(ns[i] * keys[i].per_ns + 0.5) : 0, least = (uint64_t)keys[i].least;
+        *at(&c, &keys[i]) = v > least ? v : least;
+    }
+    return c;
+}
+
+void qr_costs_put(const struct qr_costs *c, struct qr_json_writer *w)
+{
+    for (int i = 0; i < QR_COST_TERMS; i++) {
+        qr_jw_key(w, keys[i].name);
+        qr_jw_int(w, (int64_t)value(c, &keys[i]));
+    }
+}
 
 void qr_costs_write(const struct qr_costs *c, struct qr_json_writer *w)
 {
     qr_jw_obj(w);
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        qr_jw_key(w, keys[i].name);
-        qr_jw_int(w, (int64_t) * (const uint64_t *)((const char *)c + keys[i].at));
-    }
+    qr_jw_key(w, epoch_key.name);
+    qr_jw_int(w, (int64_t)c->epoch);
+    qr_costs_put(c, w);
     qr_jw_obj_end(w);
 }
 
@@ -61,19 +118,25 @@ static enum qr_status bad_cost(const struct key *k, qr_json *x, const char *wher
                    (long long)k->least, (long long)COST_MAX, got);
 }
 
+static enum qr_status read_cost(qr_json *v, const struct key *k, const char *where, struct qr_costs *c,
+                                struct qr_error *err)
+{
+    qr_json *x = qr_json_get(v, k->name);
+    int64_t n = 0;
+    if (k->optional && qr_json_type(x) == QR_JSON_ABSENT) return QR_OK;
+    if (!qr_json_int64(x, &n) || n < k->least || n > COST_MAX) return bad_cost(k, x, where, err);
+    *at(c, k) = (uint64_t)n;
+    return QR_OK;
+}
+
 enum qr_status qr_costs_read(qr_json *v, const char *where, struct qr_costs *out, struct qr_error *err)
 {
     struct qr_costs c = {.epoch = 1};
     if (qr_json_type(v) != QR_JSON_OBJ)
         return qr_fail(err, QR_EFORMAT, "%.100s: expected an object of costs, got %s", where,
                        qr_json_type_name(qr_json_type(v)));
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        qr_json *x = qr_json_get(v, keys[i].name);
-        int64_t n = 0;
-        if (i == 0 && qr_json_type(x) == QR_JSON_ABSENT) continue;
-        if (!qr_json_int64(x, &n) || n < keys[i].least || n > COST_MAX) return bad_cost(&keys[i], x, where, err);
-        *(uint64_t *)((char *)&c + keys[i].at) = (uint64_t)n;
-    }
-    *out = c;
-    return QR_OK;
+    enum qr_status st = read_cost(v, &epoch_key, where, &c, err);
+    for (int i = 0; i < QR_COST_TERMS && st == QR_OK; i++) st = read_cost(v, &keys[i], where, &c, err);
+    if (st == QR_OK) *out = c;
+    return st;
 }

@@ -68,7 +68,6 @@ struct engine_queue {
     uint64_t busy_since_ns; // when the queue was last seen empty; 0: it is
 };
 
-#define ENGINE_TERMS 6  // of a cost table
 #define ENGINE_VOTES 63 // the last ones of each term
 
 struct engine_votes {
@@ -77,8 +76,8 @@ struct engine_votes {
 };
 struct engine_measure { // what steps cost
     struct qr_costs costs; // in force
-    double first[ENGINE_TERMS], now[ENGINE_TERMS]; // ns: as guessed, and as known
-    struct engine_votes votes[ENGINE_TERMS];
+    double first[QR_COST_TERMS], now[QR_COST_TERMS]; // ns: as guessed, and as known
+    struct engine_votes votes[QR_COST_TERMS];
     uint64_t n_steps;
 };
 

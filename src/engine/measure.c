@@ -15,35 +15,21 @@
 #define STEPS_A_TABLE 16 // measured ones, at least, between two tables
 #define CHANGE 0.03      // of a term, below which no table is made
 
-enum { FIXED, ROW, PROMPT_FIXED, PROMPT_ROW, CONTEXT, QUERY_CONTEXT };
-_Static_assert(QUERY_CONTEXT + 1 == ENGINE_TERMS, "a term a column");
-
-static const int partner[ENGINE_TERMS] = {[FIXED] = ROW,        [ROW] = FIXED,         [PROMPT_FIXED] = PROMPT_ROW,
-                                          [PROMPT_ROW] = QUERY_CONTEXT, [CONTEXT] = ROW, [QUERY_CONTEXT] = PROMPT_ROW};
-
-static void terms_of(const struct qr_costs *c, double *t)
-{
-    t[FIXED] = (double)c->fixed_ns, t[ROW] = (double)c->row_ns;
-    t[PROMPT_FIXED] = (double)c->prompt_fixed_ns, t[PROMPT_ROW] = (double)c->prompt_row_ns;
-    t[CONTEXT] = (double)c->context_ps * 1e-3, t[QUERY_CONTEXT] = (double)c->query_context_ps * 1e-3;
-}
-
-static struct qr_costs costs_of(const double *t, uint64_t epoch)
-{
-    return (struct qr_costs){.epoch = epoch,
-                             .fixed_ns = (uint64_t)t[FIXED],
-                             .row_ns = (uint64_t)t[ROW],
-                             .prompt_fixed_ns = (uint64_t)t[PROMPT_FIXED],
-                             .prompt_row_ns = (uint64_t)t[PROMPT_ROW],
-                             .context_ps = (uint64_t)(t[CONTEXT] * 1e3),
-                             .query_context_ps = (uint64_t)(t[QUERY_CONTEXT] * 1e3)};
-}
+static const int partner[QR_COST_TERMS] = {
+    [QR_COST_FIXED] = QR_COST_ROW,
+    [QR_COST_ROW] = QR_COST_FLOOR,
+    [QR_COST_PROMPT_FIXED] = QR_COST_PROMPT_ROW,
+    [QR_COST_PROMPT_ROW] = QR_COST_QUERY_CONTEXT,
+    [QR_COST_CONTEXT] = QR_COST_ROW,
+    [QR_COST_QUERY_CONTEXT] = QR_COST_PROMPT_ROW,
+    [QR_COST_FLOOR] = QR_COST_ROW,
+};
 
 void engine_measure_init(struct engine_measure *m, const struct qr_costs *costs)
 {
     memset(m, 0, sizeof *m);
     m->costs = *costs;
-    terms_of(costs, m->first);
+    qr_costs_terms(costs, m->first);
     memcpy(m->now, m->first, sizeof m->now);
 }
 
@@ -61,11 +47,11 @@ static double median(const struct engine_votes *v)
 
 static void vote(struct engine_measure *m, const struct qr_work *w, double ns)
 {
-    const double n[ENGINE_TERMS] = {1, (double)w->n_rows, w->n_prompt_tile > 0, (double)w->n_prompt_tile,
-                                    (double)w->context, (double)w->query_context};
-    double sum = 0;
+    const struct qr_costs known = qr_costs_of_terms(m->now, 0);
+    double n[QR_COST_TERMS], sum = 0;
     int most = 0;
-    for (int i = 0; i < ENGINE_TERMS; i++) {
+    qr_work_counts(w, qr_costs_floor_rules(&known, w), n);
+    for (int i = 0; i < QR_COST_TERMS; i++) {
         sum += n[i] * m->now[i];
         if (n[i] * m->now[i] > n[most] * m->now[most]) most = i;
     }
@@ -82,20 +68,19 @@ bool engine_measure_take(struct engine_measure *m, const struct qr_work *w, uint
     if (m->costs.epoch == 0) return false;
     vote(m, w, (double)ns);
     if (++m->n_steps % STEPS_A_TABLE != 0) return false;
-    double t[ENGINE_TERMS], before[ENGINE_TERMS];
+    double before[QR_COST_TERMS];
     bool changed = false;
-    for (int i = 0; i < ENGINE_TERMS; i++)
+    for (int i = 0; i < QR_COST_TERMS; i++)
         if (m->votes[i].n >= VOTES_MIN) m->now[i] = median(&m->votes[i]);
-    for (int i = 0; i < ENGINE_TERMS; i++) {
+    for (int i = 0; i < QR_COST_TERMS; i++) {
         int p = partner[i];
         if (m->votes[i].n < VOTES_MIN && m->votes[p].n >= VOTES_MIN && m->first[p] > 0)
             m->now[i] = m->first[i] * m->now[p] / m->first[p];
     }
-    memcpy(t, m->now, sizeof t);
-    terms_of(&m->costs, before);
-    for (int i = 0; i < ENGINE_TERMS; i++) changed |= fabs(t[i] - before[i]) > CHANGE * before[i];
+    qr_costs_terms(&m->costs, before);
+    for (int i = 0; i < QR_COST_TERMS; i++) changed |= fabs(m->now[i] - before[i]) > CHANGE * before[i];
     if (!changed) return false;
-    m->costs = costs_of(t, m->costs.epoch + 1);
+    m->costs = qr_costs_of_terms(m->now, m->costs.epoch + 1);
     return true;
 }
 
@@ -119,7 +104,7 @@ void engine_measure_step(struct qr_engine *e, const struct qr_batch *b, const st
     if (!engine_measure_take(m, &w, res->elapsed_ns - res->copy_ns)) return;
     trace_budget(e, &m->costs, e->conf.step_budget_ns);
     qr_sched_set_budget(e->sched, &m->costs, e->conf.step_budget_ns);
-    QR_DEBUG_LOG("engine", "costs, table %llu: fixed %.3f ms, a row %.3f ms, prompts %.3f ms, a prompt row %.3f ms",
-                 (unsigned long long)m->costs.epoch, (double)m->costs.fixed_ns * 1e-6, (double)m->costs.row_ns * 1e-6,
-                 (double)m->costs.prompt_fixed_ns * 1e-6, (double)m->costs.prompt_row_ns * 1e-6);
+    QR_DEBUG_LOG("engine", "costs, table %llu: at least %.3f ms, fixed %.3f ms, a row %.3f ms, prompts %.3f ms, a prompt row %.3f ms",
+                 (unsigned long long)m->costs.epoch, (double)m->costs.floor_ns * 1e-6, (double)m->costs.fixed_ns * 1e-6,
+                 (double)m->costs.row_ns * 1e-6, (double)m->costs.prompt_fixed_ns * 1e-6, (double)m->costs.prompt_row_ns * 1e-6);
 }

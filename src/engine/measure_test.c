@@ -6,12 +6,13 @@
 #include "engine/engine_internal.h"
 
 static const struct qr_costs truth = {.epoch = 1,
-                                      .fixed_ns = 2600000,
+                                      .fixed_ns = 260000,
                                       .row_ns = 420000,
                                       .prompt_fixed_ns = 6000000,
                                       .prompt_row_ns = 500000,
                                       .context_ps = 1000000,
-                                      .query_context_ps = 180000};
+                                      .query_context_ps = 180000,
+                                      .floor_ns = 2600000};
 
 static uint64_t n_draws;
 
@@ -72,10 +73,10 @@ QR_TEST(engine_learns_costs_from_steps)
 {
     struct qr_costs slow = truth, fast = truth, odd = truth;
     slow.fixed_ns *= 4, slow.row_ns *= 4, slow.prompt_fixed_ns *= 4, slow.prompt_row_ns *= 4;
-    slow.context_ps *= 4, slow.query_context_ps *= 4;
+    slow.context_ps *= 4, slow.query_context_ps *= 4, slow.floor_ns *= 4;
     fast.fixed_ns /= 5, fast.row_ns /= 5, fast.prompt_fixed_ns /= 5, fast.prompt_row_ns /= 5;
-    fast.context_ps /= 5, fast.query_context_ps /= 5;
-    odd.row_ns *= 3, odd.prompt_row_ns /= 3, odd.context_ps /= 4, odd.query_context_ps *= 4;
+    fast.context_ps /= 5, fast.query_context_ps /= 5, fast.floor_ns /= 5;
+    odd.row_ns *= 3, odd.prompt_row_ns /= 3, odd.context_ps /= 4, odd.query_context_ps *= 4, odd.floor_ns /= 2;
     learn(&truth, 0.1);
     learn(&slow, 0);
     learn(&slow, 0.15);

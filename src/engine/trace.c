@@ -103,7 +103,7 @@ void trace_add(struct qr_engine *e, const struct qr_sched_req *r)
 void trace_budget(struct qr_engine *e, const struct qr_costs *c, uint64_t step_ns)
 {
     PUT('S', c->epoch, c->fixed_ns, c->row_ns, c->prompt_fixed_ns, c->prompt_row_ns, c->context_ps, c->query_context_ps,
-        step_ns);
+        c->floor_ns, step_ns);
 }
 
 void trace_preempt_costs(struct qr_engine *e, const struct qr_preempt_costs *c)

@@ -4,10 +4,10 @@
  * Owns: the form of the lines. Refuses to know: files. Threads: the engine's thread. Lifetime: the engine's.
  *
  * A line is a letter and decimal numbers by single spaces:
- *   quire-trace 1
+ *   quire-trace 2
  *   C ...                     the scheduler's configuration (trace_conf), then the policy's name
  *   A id n_prompt max_tokens n_choices priority arrival_ns deadline_ns tenant fair_key no_cache_read scores beams ids...
- *   S epoch fixed row prompt_fixed prompt_row context query_context step_ns          a cost table and the budget
+ *   S epoch fixed row prompt_fixed prompt_row context query_context floor step_ns    a cost table and the budget
  *   U slot hex                a slot of the prefix file and what its tag says, at the start
  *   X token_ns block_ns...    what preempting costs
  *   P now_ns budget           a plan is made
@@ -33,7 +33,7 @@
 #include "core/batch.h"
 #include "sched/sched.h"
 
-#define QR_TRACE_HEAD "quire-trace 1"
+#define QR_TRACE_HEAD "quire-trace 2"
 
 // Hashes of decisions: equal for equal bytes.
 uint64_t qr_trace_batch_hash(const struct qr_batch *b);

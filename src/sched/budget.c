@@ -18,17 +18,18 @@ static uint64_t worth_ns(const struct qr_costs *c)
 void sched_time_begin(struct qr_sched *s)
 {
     struct sched_time *t = &s->time;
-    struct qr_work w = {0};
+    struct qr_work *w = &t->work;
+    *w = (struct qr_work){0};
     t->left_ns = UINT64_MAX;
-    t->fixed_paid = t->is_open = t->is_forced = t->is_spent = false;
+    t->is_open = t->is_forced = t->is_spent = false;
     if (t->budget_ns == 0 || t->costs.epoch == 0) return;
     for (int32_t i = 0; i < s->n_running; i++)
         for (int32_t j = 0; j < s->running[i]->req->n_choices; j++) {
             const struct qr_seq *q = &s->running[i]->seqs[j];
-            if (q->n_granted > 0) qr_work_add(&w, s->running[i]->req->n_prompt, q->n_computed, 1);
+            if (q->n_granted > 0) qr_work_add(w, s->running[i]->req->n_prompt, q->n_computed, 1);
         }
-    if (w.n_rows == 0) return; // nobody waits for a token
-    uint64_t rows_ns = qr_costs_ns(&t->costs, &w), worth = worth_ns(&t->costs);
+    if (w->n_rows == 0) return; // nobody waits for a token
+    uint64_t rows_ns = qr_costs_ns(&t->costs, w), worth = worth_ns(&t->costs);
     uint64_t auto_ns = rows_ns + t->costs.prompt_fixed_ns + SCHED_CHUNK_AUTO * t->costs.prompt_row_ns;
     uint64_t budget_ns = t->budget_ns == QR_STEP_AUTO ? auto_ns : t->budget_ns;
     uint64_t longest = budget_ns > rows_ns ? budget_ns : rows_ns;
@@ -41,13 +42,13 @@ void sched_time_begin(struct qr_sched *s)
     if (t->left_ns < most) t->left_ns = most;
 }
 
+// What it adds to the step.
 static uint64_t chunk_ns(const struct qr_sched *s, const struct qr_sched_req *r, const struct qr_seq *q, int32_t n)
 {
     const struct sched_time *t = &s->time;
-    struct qr_work w = {0};
+    struct qr_work w = t->work;
     qr_work_add(&w, r->req->n_prompt, q->n_computed, n);
-    uint64_t known = t->costs.fixed_ns + (t->fixed_paid && w.n_prompt_tile > 0 ? t->costs.prompt_fixed_ns : 0);
-    return qr_costs_ns(&t->costs, &w) - known;
+    return qr_costs_ns(&t->costs, &w) - qr_costs_ns(&t->costs, &t->work);
 }
 
 int32_t sched_time_limit(const struct qr_sched *s, const struct qr_sched_req *r, const struct qr_seq *q, int32_t want,
@@ -61,8 +62,8 @@ int32_t sched_time_limit(const struct qr_sched *s, const struct qr_sched_req *r,
         n = (q->n_computed + n - 1) / SCHED_CHUNK * SCHED_CHUNK - q->n_computed;
     if (n < 0) n = 0;
     if (n == want && is_rest) return n;
-    if (n > 0) return t->is_open || t->fixed_paid ? n : 0;
-    if (!t->is_forced || t->fixed_paid) return 0;
+    if (n > 0) return t->is_open || t->work.n_prompt_tile > 0 ? n : 0;
+    if (!t->is_forced || t->work.n_prompt_tile > 0) return 0;
     int32_t tile = (q->n_computed / SCHED_CHUNK + 1) * SCHED_CHUNK - q->n_computed;
     return tile < want ? tile : want; // patience ended: some progress, whatever a tile costs here
 }
@@ -74,7 +75,7 @@ void sched_time_spend(struct qr_sched *s, const struct qr_sched_req *r, const st
     uint64_t ns = chunk_ns(s, r, q, n);
     t->is_spent = true;
     t->left_ns -= ns < t->left_ns ? ns : t->left_ns;
-    t->fixed_paid |= q->n_computed < r->req->n_prompt;
+    qr_work_add(&t->work, r->req->n_prompt, q->n_computed, n);
 }
 
 int32_t sched_time_rows(const struct qr_sched *s, int32_t left)

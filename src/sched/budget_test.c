@@ -10,7 +10,7 @@ static struct qr_sched_req *reqs[4];
 static int n_reqs;
 
 // A generating row makes a step of 2000 ns; prompt rows take 1000 and 100 each.
-static void begin(uint64_t budget_ns, uint64_t query_context_ps)
+static void begin_with(uint64_t budget_ns, uint64_t query_context_ps, uint64_t floor_ns)
 {
     struct qr_sched_conf c = {
         .max_num_seqs = 4, .max_num_batched_tokens = 512, .max_model_len = 4096, .block_size = 16, .n_blocks = 512};
@@ -19,10 +19,16 @@ static void begin(uint64_t budget_ns, uint64_t query_context_ps)
                              .row_ns = 1000,
                              .prompt_fixed_ns = 1000,
                              .prompt_row_ns = 100,
-                             .query_context_ps = query_context_ps};
+                             .query_context_ps = query_context_ps,
+                             .floor_ns = floor_ns};
     assert_int_equal(qr_sched_new(&c, &s), QR_OK);
     qr_sched_set_budget(s, &costs, budget_ns);
     n_reqs = 0;
+}
+
+static void begin(uint64_t budget_ns, uint64_t query_context_ps)
+{
+    begin_with(budget_ns, query_context_ps, 0);
 }
 
 static void add(int32_t n_prompt)
@@ -72,6 +78,17 @@ QR_TEST(budget_fills_a_step_with_prompt_rows)
     add(10);
     add(1000);
     assert_string_equal(steps(1, 5), "496 192 192 120 1"); // nobody generates in the first step
+    end();
+}
+
+// The generating row takes as long as the floor, and prompts find less of the budget left.
+QR_TEST(budget_counts_what_a_step_takes_at_least)
+{
+    begin_with(2000 + 1000 + 20000, 0, 9000);
+    add(10);
+    steps(0, 1);
+    add(1000);
+    assert_string_equal(steps(1, 3), "128 128 128");
     end();
 }
 

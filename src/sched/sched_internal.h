@@ -43,11 +43,11 @@ struct sched_hit {
 struct sched_time { // the step's budget in time (budget.c)
     struct qr_costs costs;
     uint64_t budget_ns; // 0: none; QR_STEP_AUTO
-    uint64_t left_ns;   // of this plan, for prompts; UINT64_MAX: no limit
+    struct qr_work work; // of this plan: rows that generate, and what prompts were given
+    uint64_t left_ns;    // of this plan, for prompts; UINT64_MAX: no limit
     int32_t n_waited;   // steps without a prompt row, while prompts could use one
     bool is_open;       // pieces of prompts may go, not only rests
     bool is_forced;     // patience ended
-    bool fixed_paid;    // a prompt row is in the plan already
     bool is_spent;      // something was given to prompts
 };
 

@@ -240,11 +240,12 @@ static enum qr_status try_faster(struct planner *p, double faster, bool *ok, dou
 static double compute_share(const struct qr_sim_cost *cost, const struct qr_sim_summary *s, double held)
 {
     struct qr_costs g = qr_sim_cost_guess(cost);
+    const struct qr_work nothing = {0};
     double prompts = (double)(s->n_prompt_tokens - s->n_cached_tokens + s->n_recomputed_tokens);
     double mean = s->n_finished ? (double)s->n_prompt_tokens / (double)s->n_finished : 0;
     double compute = (double)s->n_output_tokens * (double)g.row_ns +
                      prompts * ((double)g.prompt_row_ns + mean / 2 * (double)g.query_context_ps * 1e-3);
-    double reads = (double)s->n_steps * (double)g.fixed_ns + held * (double)g.context_ps * 1e-3;
+    double reads = (double)s->n_steps * (double)qr_costs_ns(&g, &nothing) + held * (double)g.context_ps * 1e-3;
     return compute + reads > 0 ? compute / (compute + reads) : 0;
 }
 

@@ -86,7 +86,7 @@ static struct rig_conf draw_conf(struct world *w)
     c.policy = qr_policy_at((size_t)draw(w, 0, 2));
     // Step budgets from nothing to plenty, with a guess of costs that is anything from far too low to far too high.
     c.costs = (struct qr_costs){1, 1000000, (uint64_t)draw(w, 10000, 1000000), 200000, (uint64_t)draw(w, 2000, 200000),
-                                100, (uint64_t)draw(w, 0, 1000000)};
+                                100, (uint64_t)draw(w, 0, 1000000), (uint64_t)draw(w, 0, 3) * 1000000};
     c.step_budget_ns = draw(w, 0, 2) == 0 ? QR_STEP_AUTO : draw(w, 0, 1) ? (uint64_t)draw(w, 1, 8000) * 1000 : 0;
     c.prefix_caching = draw(w, 0, 3) > 0;
     c.prefix_seed = w->seed;

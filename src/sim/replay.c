@@ -396,10 +396,10 @@ static enum qr_status take_costs(struct replay *p)
 {
     const uint64_t *v = p->v;
     if (p->lines.line[0] == 'S') {
-        if (!numbers(p, 8) || !replay_costs_are_sane(v + 1, 6)) return replay_bad(p, "S with eight numbers");
-        struct qr_costs c = {v[0], v[1], v[2], v[3], v[4], v[5], v[6]};
-        qr_sched_set_budget(p->s, &c, v[7]);
-        p->out->has_budget |= v[7] > 0 && v[0] > 0;
+        if (!numbers(p, 9) || !replay_costs_are_sane(v + 1, 7)) return replay_bad(p, "S with nine numbers");
+        struct qr_costs c = {v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]};
+        qr_sched_set_budget(p->s, &c, v[8]);
+        p->out->has_budget |= v[8] > 0 && v[0] > 0;
         return QR_OK;
     }
     if (!numbers(p, 1 + QR_TIERS) || !replay_costs_are_sane(v, 1 + QR_TIERS)) return replay_bad(p, "X with a number for each tier");

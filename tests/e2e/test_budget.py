@@ -107,7 +107,7 @@ def measure(budget, n_prompt=8000):
         after = [g for x in streams for g in x.gaps(c, d)]
         costs = sched["costs"]
         # One 16-row tile at that context, and what the budget leaves for prompts, by the table as it was learnt.
-        tile = (costs["fixed_ns"] + costs["prompt_fixed_ns"] + 16 * costs["prompt_row_ns"]) * 1e-6 + 16 * n_prompt * costs["query_context_ps"] * 1e-9
+        tile = (max(costs["fixed_ns"], costs["floor_ns"]) + costs["prompt_fixed_ns"] + 16 * costs["prompt_row_ns"]) * 1e-6 + 16 * n_prompt * costs["query_context_ps"] * 1e-9
         decode = max(percentile(before, 0.5), percentile(after, 0.5))
         limit = decode + (costs["prompt_fixed_ns"] + 256 * costs["prompt_row_ns"]) * 1e-6 if budget == "auto" else float(budget)
         return {"p50": percentile(beside, 0.5), "p99": percentile(beside, 0.99), "p99_before": percentile(before, 0.99), "decode": decode,

@@ -213,7 +213,7 @@ def test_a_model_file_and_a_cached_name(tmp_path, monkeypatch):
 ])
 def test_a_replay_refuses_what_it_does_not_use(tmp_path, args, says):
     t = tmp_path / "t.trace"
-    t.write_text("quire-trace 1\n")
+    t.write_text("quire-trace 2\n")
     assert says in sim(*(args if "--replay" in args else [*args, "--replay", t]), code=2)
 
 

@@ -69,9 +69,9 @@ def test_what_is_no_record_is_named(tmp_path):
     bad = tmp_path / "bad.trace"
     bad.write_text("hello\n")
     assert "bad.trace:1: expected" in replay(bad).stderr
-    bad.write_text("quire-trace 1\nC 1 2\n")
+    bad.write_text("quire-trace 2\nC 1 2\n")
     assert "bad.trace:2: expected C" in replay(bad).stderr
-    bad.write_text("quire-trace 1\n")
+    bad.write_text("quire-trace 2\n")
     assert replay(bad).returncode == 1 and "bad.trace: the record ends behind its first line" in replay(bad).stderr
     assert replay(tmp_path / "absent").returncode == 1
 

@@ -180,9 +180,10 @@ def layouts(a, runs):
                 for (k, name) in LAYOUTS for g in [got[k]]]
         text += ["", f"The same requests arriving at {a.rate:g} a second:", ""]
         text += table(["layout", "sequences a step", "normalised, ms a token", "latency, mean s", "first token, P95 s", "a token, P95 ms"], rows)
-        text += ["", f"Who reserves waits: a request's normalised latency is {got['contiguous-max']['normalized'] / got['paged']['normalized']:.1f} times "
-                 "that with pages when the longest length is reserved, "
-                 f"{got['contiguous-oracle']['normalized'] / got['paged']['normalized']:.1f} times when the exact one is."]
+        times = lambda layout, what: f"{got[layout][what] / got['paged'][what]:.1f}"
+        text += ["", f"Beside pages, a request's normalised latency is {times('contiguous-max', 'normalized')} times as long when the longest length is "
+                 f"reserved and {times('contiguous-oracle', 'normalized')} times when the exact one is; its first token (P95) comes after "
+                 f"{times('contiguous-max', 'ttft')} and {times('contiguous-oracle', 'ttft')} times as long."]
     return text
 
 
@@ -227,7 +228,7 @@ def arguments(words=None):
     p.add_argument("--cap", type=int, default=600, help="longest answer")
     p.add_argument("--longest", type=int, default=2048, help="--max-model-len: what contiguous-max reserves")
     p.add_argument("--blocks", type=int, default=640, help="the pool, in blocks of 16 tokens")
-    p.add_argument("--rate", type=float, default=1.5, help="requests a second of the runs at a rate; 0: none")
+    p.add_argument("--rate", type=float, default=2, help="requests a second of the runs at a rate; 0: none")
     p.add_argument("--rounds", type=int, default=1)
     p.add_argument("--seed", type=int, default=1)
     a = p.parse_args(words)
