@@ -5,5 +5,5 @@ paper: $(BUILD)/quire ## the paper's figures and tables from the simulator, into
 
 # The same comparisons in wall-clock on the real server: under 15 minutes on two cores that do nothing else.
 .PHONY: paper-real
-paper-real: $(BUILD)/quire $(MODEL_FILE) ## layouts, preemption and prefix cache measured on the real server, into docs/paper/real.md (PAPER="--rows 12 --cap 100": a quick look, printed)
-	@python3 tools/paper/real.py --quire $(BUILD)/quire --model "$(MODEL_FILE)" $(PAPER)
+paper-real: $(BUILD)/quire $(BUILD)/checkasm $(MODEL_FILE) ## layouts, preemption and prefix cache measured on the real server, into docs/paper/real.md (PAPER="--rows 12 --cap 100": a quick look, printed)
+	@python3 tools/paper/real.py --quire $(BUILD)/quire --checkasm $(BUILD)/checkasm --model "$(MODEL_FILE)" $(PAPER)

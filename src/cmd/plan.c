@@ -13,6 +13,7 @@
 #include "bench/report.h"
 #include "cmd/cmd.h"
 #include "cmd/sim_input.h"
+#include "conf/paths.h"
 #include "sim/plan.h"
 
 #define DEFAULT_TARGET "ttft:5000 tpot:200"
@@ -79,10 +80,9 @@ static enum qr_status set_target(const struct qr_conf *c, struct planning *p, st
 static enum qr_status set_engine(const struct qr_conf *c, struct planning *p, struct qr_error *err)
 {
     struct qr_sim_run_conf *r = &p->plan.run;
-    int64_t len = c->max_model_len ? c->max_model_len : p->model.ctx_max;
     char *end;
     enum qr_status st = range("block-size", c->block_size, 1, 65536, err);
-    if (st == QR_OK) st = range("max-model-len", len, 1, QR_SIM_TOKENS_MAX, err);
+    if (st == QR_OK) st = cmd_sim_max_len(c, &p->model, &r->max_model_len, err);
     if (st == QR_OK) st = range("max-num-seqs", c->max_num_seqs, 1, 65536, err);
     if (st == QR_OK) st = range("max-num-batched-tokens", c->max_num_batched_tokens, 1, 1 << 20, err);
     if (st == QR_OK) st = range("shared-prefix", c->shared_prefix, 0, QR_SIM_TOKENS_MAX, err);
@@ -96,7 +96,7 @@ static enum qr_status set_engine(const struct qr_conf *c, struct planning *p, st
                            c->step_budget_ms);
         r->step_budget_ns = (uint64_t)(ms * 1e6);
     }
-    r->block_size = (int32_t)c->block_size, r->max_model_len = (int32_t)len;
+    r->block_size = (int32_t)c->block_size;
     r->n_vocab = p->model.n_vocab;
     r->layout = QR_KV_PAGED, r->batching = QR_BATCHING_CONTINUOUS, r->page_blocks = 1;
     r->prefix_caching = c->enable_prefix_caching;
@@ -218,7 +218,7 @@ static enum qr_status set_load(const struct qr_conf *c, struct planning *p, stru
                                        .shared_tokens = (int32_t)c->shared_prefix,
                                        .seed = (uint64_t)c->seed};
     if (!c->workload[0]) return qr_fail(err, QR_EINVAL, "--workload: expected a file of requests, or lengths such as 512/128");
-    if (strcmp(c->workload, "-") == 0)
+    if (qr_path_is_std(c->workload))
         return qr_fail(err, QR_EINVAL, "--workload: a plan reads it several times: expected a file, got standard input");
     enum qr_status st = cmd_sim_num_prompts(c, &w->n_requests, err);
     if (st != QR_OK || !is_set(c, QR_OPT_request_rate)) return st; // a trace says when
@@ -294,7 +294,7 @@ static enum qr_status print_json(const struct planning *p, const struct qr_conf 
     }
     qr_plan_json(&p->plan, plan, &w);
     qr_jw_obj_end(&w);
-    bool to_stdout = strcmp(c->json, "-") == 0;
+    bool to_stdout = qr_path_is_std(c->json);
     FILE *f = to_stdout ? stdout : fopen(c->json, "w");
     enum qr_status st = f && !b.failed ? QR_OK : qr_fail(err, QR_EIO, "--json: cannot write %.150s", c->json);
     if (f && !b.failed) fprintf(f, "%s\n", b.data);
@@ -317,7 +317,7 @@ static enum qr_status plan(struct planning *p, const struct qr_conf *c, struct q
         fprintf(stderr, "quire: %.120s: %" PRIu64 " of %s can never fit and are in no figure, first: %s\n", c->workload, result.n_unfit,
                 qr_count((char[QR_COUNT_BYTES]){0}, result.n_load, "request"), result.unfit_why);
     if (c->json[0]) st = print_json(p, c, &result, err);
-    if (st == QR_OK && strcmp(c->json, "-") != 0) print_head(p, c), qr_plan_print(&p->plan, &result, stdout);
+    if (st == QR_OK && !qr_path_is_std(c->json)) print_head(p, c), qr_plan_print(&p->plan, &result, stdout);
     qr_plan_free(&result);
     return st;
 }
@@ -335,7 +335,8 @@ int cmd_plan(int argc, char **argv)
         fprintf(stderr, "quire: plan takes one model: a .gguf file, a name such as llama-3-8b, or a config.json (quire plan --help)\n");
         rc = 2;
     } else {
-        enum qr_status st = cmd_sim_model(conf.args.v[0], &p.model, &err);
+        enum qr_status st = qr_paths_check_writable("json", conf.json, &err);
+        if (st == QR_OK) st = cmd_sim_model(conf.args.v[0], &p.model, &err);
         if (st == QR_OK) st = set_target(&conf, &p, &err);
         if (st == QR_OK) st = set_load(&conf, &p, &err);
         if (st == QR_OK) st = set_engine(&conf, &p, &err);

@@ -7,6 +7,7 @@
 #include "base/words.h"
 #include "cmd/cmd.h"
 #include "cmd/sim_input.h"
+#include "conf/paths.h"
 #include "sim/replay.h"
 #include "sim/report.h"
 
@@ -132,7 +133,7 @@ static enum qr_status only_its_own(const struct qr_conf *c, struct qr_error *err
 {
     static const bool own[QR_OPT_COUNT] = {[QR_OPT_replay] = true, [QR_OPT_chrome] = true, [QR_OPT_check] = true,
                                            [QR_OPT_log_level] = true, [QR_OPT_config] = true};
-    if (strcmp(c->replay, "-") == 0)
+    if (qr_path_is_std(c->replay))
         return qr_fail(err, QR_EINVAL, "--replay: a trace is read twice: expected a file, got standard input");
     if (c->args.n > 0)
         return qr_fail(err, QR_EINVAL, "--replay takes no model: the trace says what ran; got \"%.60s\"", c->args.v[0]);
@@ -149,7 +150,7 @@ int cmd_replay(const struct qr_conf *c)
     struct qr_replay r;
     struct qr_replay_conf conf = {.path = c->replay};
     if (only_its_own(c, &err) != QR_OK || cmd_sim_check(c->check, &conf.check_every, &err) != QR_OK) return cmd_fail(2, &err);
-    bool to_stdout = strcmp(c->chrome, "-") == 0;
+    bool to_stdout = qr_path_is_std(c->chrome);
     if (c->chrome[0] && !(conf.chrome = to_stdout ? stdout : fopen(c->chrome, "w"))) {
         (void)qr_fail(&err, QR_EIO, "--chrome: cannot write %.150s", c->chrome);
         return cmd_fail(1, &err);

@@ -114,13 +114,10 @@ static enum qr_status set_system(const struct qr_conf *c, struct plan *p, struct
     int64_t n_seqs = is_set(c, QR_OPT_max_num_seqs) ? c->max_num_seqs : p->system->max_num_seqs;
     int64_t n_tokens =
         is_set(c, QR_OPT_max_num_batched_tokens) ? c->max_num_batched_tokens : p->system->max_num_batched_tokens;
-    int64_t len = c->max_model_len ? c->max_model_len : p->model.ctx_max;
     st = range("block-size", block_size, 1, 65536, err);
     if (st == QR_OK) st = range("max-num-seqs", n_seqs, 1, 65536, err);
     if (st == QR_OK) st = range("max-num-batched-tokens", n_tokens, 1, 1 << 20, err);
-    if (st == QR_OK && len > p->model.ctx_max)
-        st = qr_fail(err, QR_EINVAL, "--max-model-len: expected 1 to %d, which %s takes, got %" PRId64, p->model.ctx_max, p->model.name,
-                     len);
+    if (st == QR_OK) st = cmd_sim_max_len(c, &p->model, &r->max_model_len, err);
     if (st == QR_OK) st = range("n", c->n_choices, 1, QR_CHOICES_MAX, err);
     if (st == QR_OK) st = range("beam-width", c->beam_width, 0, QR_CHOICES_MAX, err);
     if (st == QR_OK && c->beam_width > 0 && c->n_choices > 1)
@@ -136,7 +133,7 @@ static enum qr_status set_system(const struct qr_conf *c, struct plan *p, struct
     bool by_default = r->batching != QR_BATCHING_WORST_CASE;
     r->prefix_caching = is_set(c, QR_OPT_enable_prefix_caching) ? c->enable_prefix_caching : by_default;
     r->block_size = (int32_t)block_size, r->max_num_seqs = (int32_t)n_seqs;
-    r->max_num_batched_tokens = (int32_t)n_tokens, r->max_model_len = (int32_t)len;
+    r->max_num_batched_tokens = (int32_t)n_tokens;
     r->n_vocab = p->model.n_vocab;
     r->beam_width = (int32_t)c->beam_width;
     r->n_choices = (int32_t)(c->beam_width > 0 ? c->beam_width : c->n_choices);
@@ -328,14 +325,9 @@ static void print_json(FILE *f, const struct plan *p, const struct qr_conf *c, c
     qr_buf_fini(&b);
 }
 
-static bool is_stdout(const char *path)
-{
-    return strcmp(path, "-") == 0;
-}
-
 static enum qr_status check_outputs(const struct qr_conf *c, struct qr_error *err)
 {
-    if (is_stdout(c->out) && is_stdout(c->json))
+    if (qr_path_is_std(c->out) && qr_path_is_std(c->json))
         return qr_fail(err, QR_EINVAL, "--out and --json: expected a file for one of them, got standard output for both");
     enum qr_status st = qr_paths_check_writable("out", c->out, err);
     return st == QR_OK ? qr_paths_check_writable("json", c->json, err) : st;
@@ -343,7 +335,7 @@ static enum qr_status check_outputs(const struct qr_conf *c, struct qr_error *er
 
 static enum qr_status write_to(const char *flag, const char *path, FILE **f, struct qr_error *err)
 {
-    *f = is_stdout(path) ? stdout : fopen(path, "w");
+    *f = qr_path_is_std(path) ? stdout : fopen(path, "w");
     return *f ? QR_OK : qr_fail(err, QR_EIO, "--%s: cannot write %.150s", flag, path);
 }
 
@@ -372,7 +364,7 @@ static enum qr_status tell(const struct qr_conf *c, const struct plan *p, const 
     if (r->n_refused)
         fprintf(stderr, "quire: %s can never fit, first: %s\n", qr_count((char[QR_COUNT_BYTES]){0}, r->n_refused, "request"),
                 r->refused_why);
-    if (!is_stdout(c->out) && !is_stdout(c->json)) print_setting(p), qr_sim_print(s, stdout);
+    if (!qr_path_is_std(c->out) && !qr_path_is_std(c->json)) print_setting(p), qr_sim_print(s, stdout);
     return QR_OK;
 }
 

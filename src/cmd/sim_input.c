@@ -1,6 +1,7 @@
 /* What sim and plan take in alike. A model is a name of models.def, a config.json, or a .gguf file's own keys and tensors. */
 #include "cmd/sim_input.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,6 +144,15 @@ enum qr_status cmd_sim_model(const char *name, struct qr_sim_model *out, struct 
     enum qr_status st = find_model(name, out, err);
     if (st == QR_OK && out->left_out[0]) fprintf(stderr, "quire: %s: %s\n", name, out->left_out);
     return st;
+}
+
+enum qr_status cmd_sim_max_len(const struct qr_conf *c, const struct qr_sim_model *m, int32_t *out, struct qr_error *err)
+{
+    int64_t len = c->max_model_len ? c->max_model_len : m->ctx_max;
+    if (len < 1 || len > m->ctx_max)
+        return qr_fail(err, QR_EINVAL, "--max-model-len: expected 1 to %d, which %s takes, got %" PRId64, m->ctx_max, m->name, len);
+    *out = (int32_t)len;
+    return QR_OK;
 }
 
 enum qr_status cmd_sim_kv_fits(const struct qr_conf *c, const struct qr_sim_model *m, const struct qr_sim_hardware *h,

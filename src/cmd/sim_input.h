@@ -23,6 +23,8 @@ enum qr_status cmd_sim_costs(const char *path, struct qr_sim_table *out, struct 
 void cmd_sim_say_costs(const char *path, const struct qr_sim_table *t, const char *model, const char *machine);
 // --num-prompts; 0: nobody said it. QR_EINVAL: out of range.
 enum qr_status cmd_sim_num_prompts(const struct qr_conf *c, int64_t *out, struct qr_error *err) QR_MUST_CHECK;
+// --max-model-len, else the model's. QR_EINVAL: longer than the model takes.
+enum qr_status cmd_sim_max_len(const struct qr_conf *c, const struct qr_sim_model *m, int32_t *out, struct qr_error *err) QR_MUST_CHECK;
 // Whether KV memory that was given as bytes or blocks is there at all. QR_ETOOBIG names the flag. QR_OK where nothing
 // was given.
 enum qr_status cmd_sim_kv_fits(const struct qr_conf *c, const struct qr_sim_model *m, const struct qr_sim_hardware *h,

@@ -93,8 +93,13 @@ static bool may_write(const char *path)
     return errno == ENOENT && access(dir, W_OK | X_OK) == 0;
 }
 
+bool qr_path_is_std(const char *path)
+{
+    return strcmp(path, "-") == 0;
+}
+
 enum qr_status qr_paths_check_writable(const char *flag, const char *path, struct qr_error *err)
 {
-    if (!path[0] || strcmp(path, "-") == 0 || may_write(path)) return QR_OK;
+    if (!path[0] || qr_path_is_std(path) || may_write(path)) return QR_OK;
     return qr_fail(err, QR_EIO, "--%s: cannot write %.150s: %s", flag, path, strerror(errno));
 }

@@ -6,6 +6,7 @@
 #ifndef QR_CONF_PATHS_H
 #define QR_CONF_PATHS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/status.h"
@@ -17,6 +18,8 @@ enum qr_status qr_paths_find_model(const char *name, char *out, size_t cap,
                                    struct qr_error *err) QR_MUST_CHECK;
 // "a, b, c": the cached names, as many as fit; "" where there are none.
 void qr_paths_list_cached(char *out, size_t cap);
+// "-": standard input or output.
+bool qr_path_is_std(const char *path);
 // Before much is computed: whether the file that --flag names can be written, as far as one can tell without doing so.
 // QR_EIO says why not; "" and "-" (standard output) are fine.
 enum qr_status qr_paths_check_writable(const char *flag, const char *path, struct qr_error *err) QR_MUST_CHECK;

@@ -54,3 +54,15 @@ def test_a_sustained_rate_is_found_outside_its_bounds(monkeypatch):
     runs.get = lambda model, request_rate: {"normalized_latency_s": float(request_rate) / 100}
     for lo, hi in (40, 60), (1, 10), (60, 100), (51, 1000):
         assert 0.97 * 50 <= runs.sustained(0.5, lo, hi, "model") <= 50
+
+
+def test_the_walk_of_a_block_table_is_read_from_the_comparison(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    real = importlib.import_module("real")
+    got = real.walk_rows("type   context    block  order      time / one run's    bound  of minima     GB/s\n"
+                         "bf16   32 x 295   16     ascending            1.0100   1.0200     1.0000     16.0\n"
+                         "bf16   32 x 295   16     shuffled             1.0712   1.0800     1.0600     15.0\n"
+                         "bf16   32 x 295   64     shuffled             1.0310   1.0400     1.0300     15.5\n"
+                         "int8    8 x 2048  16     shuffled             1.2500   1.2700     1.2400     12.0\n")
+    assert got == {("bf16", "32 x 295"): {16: 1.0712, 64: 1.031}, ("int8", "8 x 2048"): {16: 1.25}}
+    assert "| bf16 | 32 x 295 | 1.07 | 1.03 |" in real.walk_page({k: v for k, v in got.items() if k[0] == "bf16"})

@@ -105,6 +105,8 @@ BAD = [
     ([*ON[1:], "--request-rate", "1e9"], "need at least"),
     ([*ON[1:], "--request-rate", "1", "--kv-cache-memory", "100M"], "a request of --max-model-len 2048 needs 128 KV blocks"),
     ([*ON[1:], "--request-rate", "1", "--tp", "7"], "expected a divisor"),
+    ([*ON[1:], "--request-rate", "1", "--max-model-len", "100000"], "--max-model-len: expected 1 to 2048, which opt-13b takes, got 100000"),
+    ([*ON[1:], "--request-rate", "1", "--json", "/nonexistent/x"], "--json: cannot write /nonexistent/x: No such file or directory"),
     ([*ON[1:], "--request-rate", "1", "--costs", "/nonexistent"], "--costs: cannot read"),
 ]
 
