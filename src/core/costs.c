@@ -2,7 +2,6 @@
 
 #include <stdio.h>
 
-#define COST_MAX ((int64_t)1 << 50) // sums over a batch of any size stay within 64 bits
 
 void qr_work_add(struct qr_work *w, int32_t n_prompt, int32_t pos0, int32_t n_tokens)
 {
@@ -23,9 +22,16 @@ void qr_work_of(const struct qr_batch *b, struct qr_work *out)
     }
 }
 
+// No more than what a sum of four holds.
+static uint64_t product(uint64_t n, uint64_t cost)
+{
+    uint64_t r;
+    return __builtin_mul_overflow(n, cost, &r) || r > UINT64_MAX / 5 ? UINT64_MAX / 5 : r;
+}
+
 static uint64_t rows_ns(const struct qr_costs *c, const struct qr_work *w)
 {
-    return c->fixed_ns + (uint64_t)w->n_rows * c->row_ns;
+    return c->fixed_ns + product((uint64_t)w->n_rows, c->row_ns);
 }
 
 bool qr_costs_floor_rules(const struct qr_costs *c, const struct qr_work *w)
@@ -35,9 +41,10 @@ bool qr_costs_floor_rules(const struct qr_costs *c, const struct qr_work *w)
 
 uint64_t qr_costs_ns(const struct qr_costs *c, const struct qr_work *w)
 {
-    return (qr_costs_floor_rules(c, w) ? c->floor_ns : rows_ns(c, w)) + (w->n_prompt_tile > 0 ? c->prompt_fixed_ns : 0) +
-           (uint64_t)w->n_prompt_tile * c->prompt_row_ns + (uint64_t)w->context * c->context_ps / 1000 +
-           (uint64_t)w->query_context * c->query_context_ps / 1000;
+    uint64_t ns = (qr_costs_floor_rules(c, w) ? c->floor_ns : rows_ns(c, w)) + (w->n_prompt_tile > 0 ? c->prompt_fixed_ns : 0) +
+                  product((uint64_t)w->n_prompt_tile, c->prompt_row_ns) + product((uint64_t)w->context, c->context_ps) / 1000 +
+                  product((uint64_t)w->query_context, c->query_context_ps) / 1000;
+    return ns < QR_STEP_NS_MAX ? ns : QR_STEP_NS_MAX;
 }
 
 void qr_work_counts(const struct qr_work *w, bool floor_rules, double counts[QR_COST_TERMS])
@@ -115,7 +122,7 @@ static enum qr_status bad_cost(const struct key *k, qr_json *x, const char *wher
     char got[48];
     qr_json_shown(x, got, sizeof got);
     return qr_fail(err, QR_EFORMAT, "%.100s: %s: expected a whole number from %lld to %lld, got %s", where, k->name,
-                   (long long)k->least, (long long)COST_MAX, got);
+                   (long long)k->least, (long long)QR_COST_MAX, got);
 }
 
 static enum qr_status read_cost(qr_json *v, const struct key *k, const char *where, struct qr_costs *c,
@@ -124,7 +131,7 @@ static enum qr_status read_cost(qr_json *v, const struct key *k, const char *whe
     qr_json *x = qr_json_get(v, k->name);
     int64_t n = 0;
     if (k->optional && qr_json_type(x) == QR_JSON_ABSENT) return QR_OK;
-    if (!qr_json_int64(x, &n) || n < k->least || n > COST_MAX) return bad_cost(k, x, where, err);
+    if (!qr_json_int64(x, &n) || n < k->least || n > (int64_t)QR_COST_MAX) return bad_cost(k, x, where, err);
     *at(c, k) = (uint64_t)n;
     return QR_OK;
 }

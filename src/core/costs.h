@@ -22,6 +22,9 @@
 
 #define QR_COST_TILE 16 // prompt rows are computed in tiles of so many
 
+#define QR_COST_MAX ((uint64_t)1 << 40) // of each number of a table: 18 minutes, a position's a second
+#define QR_STEP_NS_MAX ((uint64_t)1 << 59) // of a step: 18 years
+
 struct qr_costs {
     uint64_t epoch; // 0: no table
     uint64_t fixed_ns, row_ns, prompt_fixed_ns, prompt_row_ns;
@@ -51,7 +54,7 @@ struct qr_work {
 // Adds a sequence with n_prompt prompt tokens that computes positions pos0 .. pos0 + n_tokens - 1.
 void qr_work_add(struct qr_work *w, int32_t n_prompt, int32_t pos0, int32_t n_tokens);
 void qr_work_of(const struct qr_batch *b, struct qr_work *out);
-uint64_t qr_costs_ns(const struct qr_costs *c, const struct qr_work *w);
+uint64_t qr_costs_ns(const struct qr_costs *c, const struct qr_work *w); // QR_STEP_NS_MAX at most
 
 // Whether the floor says what w's rows take, and not their number.
 bool qr_costs_floor_rules(const struct qr_costs *c, const struct qr_work *w);
@@ -60,7 +63,7 @@ void qr_work_counts(const struct qr_work *w, bool floor_rules, double counts[QR_
 void qr_costs_terms(const struct qr_costs *c, double ns[QR_COST_TERMS]);
 struct qr_costs qr_costs_of_terms(const double ns[QR_COST_TERMS], uint64_t epoch); // rounded; fixed is 1 at least
 
-// {"epoch": 1, "fixed_ns": ...}, all keys; reading takes whole numbers >= 0 (fixed_ns >= 1), no epoch as epoch 1
+// {"epoch": 1, "fixed_ns": ...}, all keys; reading takes whole numbers from 0 (fixed_ns: 1) to QR_COST_MAX, no epoch as epoch 1
 // and no floor_ns as 0. *out is written only on success; `where` stands before a message.
 void qr_costs_put(const struct qr_costs *c, struct qr_json_writer *w); // the keys but epoch, into an open object
 void qr_costs_write(const struct qr_costs *c, struct qr_json_writer *w);

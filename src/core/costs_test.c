@@ -64,6 +64,11 @@ QR_TEST(costs_are_written_and_read)
     assert_memory_equal(&c, &table, sizeof c);
     qr_json_free(&doc);
     qr_buf_fini(&b);
+    // No sum goes round, however large the table and the step.
+    struct qr_costs most = {1, QR_COST_MAX, QR_COST_MAX, QR_COST_MAX, QR_COST_MAX, QR_COST_MAX, QR_COST_MAX, QR_COST_MAX};
+    struct qr_work huge = {.n_rows = 1 << 20, .n_prompt_tile = 1 << 20, .context = 1ll << 40, .query_context = 1ll << 40};
+    assert_int_equal(qr_costs_ns(&most, &huge), QR_STEP_NS_MAX);
+    assert_int_equal(qr_costs_ns(&most, &(struct qr_work){.n_rows = 3}), 4 * QR_COST_MAX);
     // Tables of before there was a floor are read as they are.
     static const char old[] = "{\"fixed_ns\":1,\"row_ns\":2,\"prompt_fixed_ns\":3,\"prompt_row_ns\":4,\"context_ps\":5,"
                               "\"query_context_ps\":6}";

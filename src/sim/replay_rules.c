@@ -6,7 +6,6 @@
 
 #define BLOCKS_MAX (1u << 26) // of a pool, and of all tiers
 #define ENTRIES_MAX (1 << 28) // of all block tables
-#define COST_MAX ((uint64_t)1 << 50)
 
 static const struct {
     const char *letters; // that may come
@@ -76,7 +75,7 @@ void replay_settle(struct replay *p, struct replay_live *l)
 bool replay_costs_are_sane(const uint64_t *v, int n)
 {
     for (int i = 0; i < n; i++)
-        if (v[i] > COST_MAX) return false;
+        if (v[i] > QR_COST_MAX) return false;
     return true;
 }
 

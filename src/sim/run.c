@@ -13,6 +13,7 @@
 
 #define INBOX 4096
 #define PROGRESS_STEPS 4096
+#define CLOCK_NS_MAX ((uint64_t)1 << 62)
 
 struct due { // an item and when it is submitted
     uint64_t ns;
@@ -231,6 +232,11 @@ static enum qr_status loop(struct sim *s, struct qr_error *err)
         if (st == QR_AGAIN && s->dues[0].ns > s->clock.ns) s->clock.ns = s->dues[0].ns;
         if (st != QR_OK) continue;
         s->n_steps++;
+        if (s->clock.ns > CLOCK_NS_MAX)
+            return qr_fail(err, QR_ETOOBIG,
+                           "simulated time passes 146 years after %" PRIu64 " steps: expected costs (--costs) or a rate with which "
+                           "the load ends",
+                           s->n_steps);
         if (c->check_every > 0 && s->n_steps % c->check_every == 0) qr_engine_check(s->engine);
         if (c->progress && s->n_steps % PROGRESS_STEPS == 0) c->progress(c->progress_arg, s->n_done, total);
     }

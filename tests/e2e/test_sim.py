@@ -250,6 +250,18 @@ def test_costs_of_a_table(tmp_path):
     assert "in 25.8 GB of l4" in sim("smollm2-135m", "--costs", c, "--hardware", "l4", "--workload", "10/21", "--request-rate", 1, "--num-prompts", 1)
 
 
+def test_a_clock_that_runs_out_is_said(tmp_path):
+    names = "fixed_ns", "row_ns", "prompt_fixed_ns", "prompt_row_ns", "context_ps", "query_context_ps", "floor_ns"
+    c = tmp_path / "costs.json"
+    c.write_text(json.dumps(dict.fromkeys(names, 2**40)))
+    args = [QUIRE, "sim", "llama-3-8b", "--hardware", "h100", "--costs", c, "--workload", "8000/1", "--request-rate", "1", "--num-prompts", "400"]
+    p = subprocess.run(args, capture_output=True, text=True, timeout=300)
+    assert p.returncode == 1 and "simulated time passes 146 years after" in p.stderr and "--costs" in p.stderr, p.stderr
+    c.write_text(json.dumps(dict.fromkeys(names, 2**40 + 1)))
+    p = subprocess.run(args, capture_output=True, text=True, timeout=300)
+    assert p.returncode == 1 and "fixed_ns: expected a whole number" in p.stderr, p.stderr
+
+
 LAYOUTS = ["contiguous-max", "contiguous-pow2", "contiguous-oracle", "virtual"]
 
 
