@@ -154,13 +154,14 @@ static enum qr_status set_machine(const struct qr_conf *c, struct planning *p, s
         st = qr_sim_hardware_find(c->hardware, &m->hardware, err);
     if (st != QR_OK) return st;
     p->cost.kind = p->here || c->costs[0] ? QR_SIM_TABLE : QR_SIM_ROOFLINE;
-    p->cost.copy_ns = p->plan.run.block_bytes / CMD_COPY_BYTES_PER_NS;
     p->guessed = p->here && !c->costs[0];
     if (c->origin[QR_OPT_threads] == QR_FROM_FLAG && !p->guessed)
         return qr_fail(err, QR_EINVAL, "--threads: expected neither --hardware nor --costs beside it: it is for a guess of what this "
                                        "machine's steps take");
     if (p->guessed) p->cost.table = guess_here(p);
-    return c->costs[0] ? set_costs(c, p, err) : QR_OK;
+    st = c->costs[0] ? set_costs(c, p, err) : QR_OK;
+    p->cost.copy_ns = cmd_sim_copy_ns(&p->table, !p->here, (double)p->plan.run.block_bytes);
+    return st;
 }
 
 // KV blocks beside steps of n_tokens.

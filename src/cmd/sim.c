@@ -187,7 +187,6 @@ static bool gives_memory(const struct qr_conf *c)
 static enum qr_status set_costs(const struct qr_conf *c, struct plan *p, struct qr_error *err)
 {
     p->cost.kind = c->costs[0] ? QR_SIM_TABLE : QR_SIM_ROOFLINE;
-    p->cost.copy_ns = (uint64_t)(p->run.block_size * qr_sim_kv_bytes(&p->model)) / CMD_COPY_BYTES_PER_NS;
     if (!c->costs[0]) return QR_OK;
     struct qr_sim_table t;
     enum qr_status st = cmd_sim_costs(c->costs, &t, err);
@@ -195,6 +194,7 @@ static enum qr_status set_costs(const struct qr_conf *c, struct plan *p, struct 
     const char *memory_of = is_set(c, QR_OPT_hardware) ? c->hardware : gives_memory(c) ? NULL : qr_machine_cpu_model();
     cmd_sim_say_costs(c->costs, &t, p->model.name, memory_of);
     p->cost.table = t.costs;
+    p->cost.copy_ns = cmd_sim_copy_ns(&t, is_set(c, QR_OPT_hardware), p->run.block_size * qr_sim_kv_bytes(&p->model));
     return QR_OK;
 }
 

@@ -5,6 +5,7 @@
 #include "cmd/sim_input.h"
 
 #define ERROR_WORTH_SAYING 0.1 // median: what a quiet machine gives is below
+#define COPY_BYTES_PER_NS 10.0 // within this machine's memory
 #define NAME_MAX_COMPARED 55   // longer names of models are cut
 
 enum qr_status cmd_sim_costs(const char *path, struct qr_sim_table *out, struct qr_error *err)
@@ -14,6 +15,12 @@ enum qr_status cmd_sim_costs(const char *path, struct qr_sim_table *out, struct 
         fprintf(stderr, "quire: %s: the table is off by %.1f %% (median) of the steps that it was measured by, and so are times below\n",
                 path, 100 * out->error_median);
     return st;
+}
+
+uint64_t cmd_sim_copy_ns(const struct qr_sim_table *t, bool is_named, double block_bytes)
+{
+    if (t->has_copy) return t->copy_ns;
+    return is_named ? QR_SIM_COPY_BY_HARDWARE : (uint64_t)(block_bytes / COPY_BYTES_PER_NS);
 }
 
 // A file's name is a model's with .gguf behind it.

@@ -12,13 +12,14 @@
 
 // Beside weights and KV: what a process needs to start, as measured.
 #define CMD_PROCESS_GIB 0.02
-// Blocks copied within this machine's memory.
-#define CMD_COPY_BYTES_PER_NS 10
 
 // A name of sim/models.def, a config.json, a .gguf file, or the name of a cached one. QR_ENOTFOUND lists all names.
 enum qr_status cmd_sim_model(const char *name, struct qr_sim_model *out, struct qr_error *err) QR_MUST_CHECK;
 // Reads --costs, and says where a table is known to be far off.
 enum qr_status cmd_sim_costs(const char *path, struct qr_sim_table *out, struct qr_error *err) QR_MUST_CHECK;
+// What a copied block costs beside table `t`: what its file says, else by a machine that was named, else as within
+// this machine's memory.
+uint64_t cmd_sim_copy_ns(const struct qr_sim_table *t, bool is_named, double block_bytes);
 // Says where a table is of another model, or of another machine than the one whose name this is (NULL: of any).
 void cmd_sim_say_costs(const char *path, const struct qr_sim_table *t, const char *model, const char *machine);
 // --num-prompts; 0: nobody said it. QR_EINVAL: out of range.

@@ -33,11 +33,12 @@ struct qr_sim_roofline {
     int32_t block_size; // tokens, for copies
 };
 
+#define QR_SIM_COPY_BY_HARDWARE UINT64_MAX
 enum qr_sim_cost_kind { QR_SIM_TABLE, QR_SIM_ROOFLINE, QR_SIM_RECORDED };
 struct qr_sim_cost {
     enum qr_sim_cost_kind kind;
     struct qr_costs table; // as `quire bench step --costs FILE` measures it (core/costs.h)
-    uint64_t copy_ns;      // of a block, beside the table
+    uint64_t copy_ns;      // of a block, beside the table; QR_SIM_COPY_BY_HARDWARE: as the roofline has it
     struct qr_sim_roofline roofline;
     const uint64_t *recorded_ns; // (n_recorded), one a step
     size_t n_recorded, i_recorded;
@@ -56,6 +57,8 @@ struct qr_sim_table { // a file of one (qr_costs_read), and what it says of it
     struct qr_costs costs;
     char model[64], processor[64];  // that it was measured with; "": it does not say
     double error_median, error_max; // by what share of a step it is off; 0: it does not say
+    bool has_copy;
+    uint64_t copy_ns; // of a block, if it says so ("copy_ns")
 };
 enum qr_status qr_sim_table_read(const char *path, struct qr_sim_table *out, struct qr_error *err) QR_MUST_CHECK;
 

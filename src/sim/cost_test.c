@@ -193,6 +193,33 @@ QR_TEST(sim_cost_file_is_read_and_checked)
     assert_int_equal(qr_sim_table_read("/nonexistent", &t, &err), QR_ENOTFOUND);
 }
 
+#define ZEROS "{\"fixed_ns\":1,\"row_ns\":0,\"prompt_fixed_ns\":0,\"prompt_row_ns\":0,\"context_ps\":0,\"query_context_ps\":0"
+
+QR_TEST(sim_cost_file_may_say_what_a_copy_takes)
+{
+    struct qr_error err;
+    struct qr_sim_table t;
+    assert_int_equal(read_table(ZEROS "}", &t, &err), QR_OK);
+    assert_false(t.has_copy);
+    assert_int_equal(read_table(ZEROS ",\"copy_ns\":0}", &t, &err), QR_OK);
+    assert_true(t.has_copy && t.copy_ns == 0);
+    assert_int_equal(read_table(ZEROS ",\"copy_ns\":-1}", &t, &err), QR_EFORMAT);
+    assert_non_null(strstr(err.msg, "copy_ns: expected a whole number from 0 to"));
+}
+
+QR_TEST(sim_a_copy_beside_a_table_is_the_hardwares)
+{
+    struct qr_sim_cost c = {
+        .kind = QR_SIM_TABLE, .copy_ns = QR_SIM_COPY_BY_HARDWARE, .roofline = {.n_devices = 1, .block_size = 16}};
+    assert_int_equal(qr_sim_model_find("opt-13b", &c.roofline.model, NULL), QR_OK);
+    assert_int_equal(qr_sim_hardware_find("a100-40g", &c.roofline.hardware, NULL), QR_OK);
+    struct qr_sim_load l = {.n_copies = 3, .n_moves = 1};
+    uint64_t beside_table = qr_sim_copy_ns(&c, &l);
+    c.kind = QR_SIM_ROOFLINE;
+    assert_int_equal(beside_table, qr_sim_copy_ns(&c, &l));
+    assert_true(beside_table > 500000 && beside_table < 1000000); // 13.1 MB through 25 GB/s
+}
+
 QR_TEST(sim_cost_file_says_of_what_it_is)
 {
     struct qr_sim_table t;

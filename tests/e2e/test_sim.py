@@ -250,6 +250,21 @@ def test_costs_of_a_table(tmp_path):
     assert "in 25.8 GB of l4" in sim("smollm2-135m", "--costs", c, "--hardware", "l4", "--workload", "10/21", "--request-rate", 1, "--num-prompts", 1)
 
 
+def test_a_copied_block_is_priced_beside_a_table(tmp_path):
+    names = "row_ns", "prompt_fixed_ns", "prompt_row_ns", "context_ps", "query_context_ps"
+    table = {"fixed_ns": 1000000, **dict.fromkeys(names, 0)}
+    c = tmp_path / "costs.json"
+
+    def seconds(extra, *where):
+        c.write_text(json.dumps({**table, **extra}))
+        return json.loads(sim("opt-13b", "--costs", c, "--num-kv-blocks", 900, "--beam-width", 4, "--workload", "40/40", "--request-rate", "inf",
+                              "--num-prompts", 10, "--json", "-", *where))["duration_s"]
+
+    a100 = "--hardware", "a100-40g"
+    free, there, here = seconds({"copy_ns": 0}), seconds({}, *a100), seconds({})
+    assert free == seconds({"copy_ns": 0}, *a100) < there < here
+
+
 def test_a_clock_that_runs_out_is_said(tmp_path):
     names = "fixed_ns", "row_ns", "prompt_fixed_ns", "prompt_row_ns", "context_ps", "query_context_ps", "floor_ns"
     c = tmp_path / "costs.json"

@@ -16,7 +16,7 @@ ALL = [figures.memory_waste, figures.kv_slots, figures.basic_sampling, figures.r
 HEAD = """# The paper's figures, from the simulator
 
 `make paper` makes this page and its pictures anew, in minutes, byte for byte. Each run is `quire sim`: the scheduler and block
-bookkeeping that serve, under a virtual clock, at the cost of the paper's machines (src/sim/README.md), {requests:,} requests a run, or as
+bookkeeping that serve, under a virtual clock, at the cost of the paper's machines (src/sim/README.md), {requests:,} requests a run unless its command says otherwise, or as
 many as arrive in five minutes where those are more.
 "Paper" is Kwon et al., SOSP 2023. Sustained rates are the highest at which the mean of end-to-end latency by answer length stays within
 0.5 s a token, to 2 %. Below each table stand one of its runs as a command, for the repository's folder (the others differ by what their row or

@@ -196,7 +196,7 @@ def modes(runs):
     return ["", "## Swap or recompute (Figure 19)", "", "Paged, the same load at once:", "",
             *table(["preempted requests", "tokens/s", "latency, mean s", "preemptions", "tokens computed again"], rows), "",
             f"Swapping is {100 * abs(s['tokens_s'] / r['tokens_s'] - 1):.0f} % {more} here: a block is copied within the same memory, while recomputing "
-            f"{r['again']:.0f} tokens is arithmetic."]
+            f"{r['again']:.0f} tokens is arithmetic. The paper's recomputing takes at most 20 % longer."]
 
 
 def prefix(a, runs):
@@ -230,8 +230,7 @@ def walk_page(got):
     return ["", "## The block table's walk (Figure 18a)", "", "Decode attention, one core, its blocks shuffled in memory: time beside the same kernel where each "
             "head's tokens lie in one run, the median of 400 pairs by turns:", "",
             *table(["KV type", "sequences x tokens", *(f"blocks of {size}" for size in sizes)], rows), "",
-            "The paper's kernel takes 20 to 26 % more than FasterTransformer's. What it takes here depends on how fast memory answers: what lies together "
-            "longer is read faster (docs/PERFORMANCE.md, Pages against contiguous memory)."]
+            "The paper's kernel takes 20 to 26 % more than FasterTransformer's. What it takes here: docs/PERFORMANCE.md, Pages against contiguous memory."]
 
 
 def page(a, runs, walked, where, took):
@@ -240,7 +239,8 @@ def page(a, runs, walked, where, took):
         "# The paper's comparisons on the real server", "",
         f"`make paper-real` writes this page: {a.model_name}, {a.rows} rows of ShareGPT's lengths (tools/paper/data/sharegpt.csv.gz, seed {a.seed}, "
         f"answers cut at {a.cap}), a pool of {a.blocks} blocks ({pool:,} tokens; sequences of {a.longest} at most), so that memory binds. "
-        f"Each cell is a server of its own{'' if a.rounds == 1 else f', the median of {a.rounds} rounds'}; batch and memory are sums over all its "
+        f"rows.csv of the commands below is those rows (--keep FOLDER writes it); a second run of one configuration, the first row of Swap or recompute beside that of KV layouts, "
+        f"says how far runs differ. Each cell is a server of its own{'' if a.rounds == 1 else f', the median of {a.rounds} rounds'}; batch and memory are sums over all its "
         "steps. Shares of memory are of what is not free.", "", f"Machine: {where}. It took {took / 60:.0f} minutes.", "",
         *layouts(a, runs), *walk_page(walked), *modes(runs), *prefix(a, runs), "", "## Commands", "", "```sh", *runs.commands_of("rows.csv"),
         'make kern K="--versus paged"', "```", ""])
@@ -257,6 +257,7 @@ def arguments(words=None):
     p.add_argument("--longest", type=int, default=2048, help="--max-model-len: what contiguous-max reserves")
     p.add_argument("--blocks", type=int, default=640, help="the pool, in blocks of 16 tokens")
     p.add_argument("--rate", type=float, default=2, help="requests a second of the runs at a rate; 0: none")
+    p.add_argument("--keep", metavar="FOLDER", help="leaves rows.csv there")
     p.add_argument("--rounds", type=int, default=1)
     p.add_argument("--seed", type=int, default=1)
     a = p.parse_args(words)
@@ -272,7 +273,7 @@ def main():
         print(f"paper-real: other programs run here (load {os.getloadavg()[0]:.1f}): batch and memory will be right, seconds will not", file=sys.stderr)
     where, begun = machine(a.quire), time.time()
     with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "rows.csv")
+        path = os.path.join(a.keep or folder, "rows.csv")
         with open(path, "w") as f:
             f.write("arrival_s,input_tokens,output_tokens\n" + "".join(f"0,{i},{o}\n" for i, o in rows_of(a.rows, a.cap, a.seed)))
         runs = Runs(a, path)

@@ -96,7 +96,7 @@ def cell(port, asks, n, beam, at_once):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--data", required=True, help="the folder of length files and prompts")
+    p.add_argument("--data", required=True, help="the folder of length files (lens_*.csv) and prompts (prompts_*.jsonl, fewshot_gsm8k.jsonl.gz): the names at the head of this program")
     p.add_argument("--model", default="smollm2-135m-instruct")
     p.add_argument("--quire", default=os.path.join(ROOT, "build", "quire"))
     p.add_argument("--requests", type=int, default=50, help="a cell")
