@@ -109,6 +109,9 @@ def main():
     p.add_argument("--within", type=float, default=0.15)
     p.add_argument("--within-at-once", type=float, default=0.10)
     a = p.parse_args()
+    for flag, ok, want in ("runs", a.runs >= 1, "at least 1"), ("requests", a.requests >= 20, "at least 20"), ("rate", 0 < a.rate < 1e9, "requests a second"):
+        if not ok:
+            p.error(f"--{flag}: expected {want}, got {getattr(a, flag)}")
     if os.getloadavg()[0] > 0.7:
         print(f"plan_check: other programs run here (load {os.getloadavg()[0]:.1f}): this says little", file=sys.stderr)
     with tempfile.TemporaryDirectory() as folder:

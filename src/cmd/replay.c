@@ -150,12 +150,15 @@ int cmd_replay(const struct qr_conf *c)
     struct qr_replay r;
     struct qr_replay_conf conf = {.path = c->replay};
     if (only_its_own(c, &err) != QR_OK || cmd_sim_check(c->check, &conf.check_every, &err) != QR_OK) return cmd_fail(2, &err);
+    enum qr_status st = qr_paths_check_writable("chrome", c->chrome, &err);
+    if (st == QR_OK) st = qr_paths_check_apart("chrome", c->chrome, "--replay", c->replay, &err);
+    if (st != QR_OK) return cmd_fail(st == QR_EINVAL ? 2 : 1, &err);
     bool to_stdout = qr_path_is_std(c->chrome);
     if (c->chrome[0] && !(conf.chrome = to_stdout ? stdout : fopen(c->chrome, "w"))) {
         (void)qr_fail(&err, QR_EIO, "--chrome: cannot write %.150s", c->chrome);
         return cmd_fail(1, &err);
     }
-    enum qr_status st = qr_replay_run(&conf, &r, &err);
+    st = qr_replay_run(&conf, &r, &err);
     bool unwritten = conf.chrome && fflush(conf.chrome) != 0;
     if (conf.chrome && !to_stdout) unwritten |= fclose(conf.chrome) != 0;
     if (unwritten && st == QR_OK) {

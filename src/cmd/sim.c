@@ -329,8 +329,9 @@ static enum qr_status check_outputs(const struct qr_conf *c, struct qr_error *er
 {
     if (qr_path_is_std(c->out) && qr_path_is_std(c->json))
         return qr_fail(err, QR_EINVAL, "--out and --json: expected a file for one of them, got standard output for both");
-    enum qr_status st = qr_paths_check_writable("out", c->out, err);
-    return st == QR_OK ? qr_paths_check_writable("json", c->json, err) : st;
+    enum qr_status st = cmd_sim_check_output(c, "out", c->out, err);
+    if (st == QR_OK) st = cmd_sim_check_output(c, "json", c->json, err);
+    return st == QR_OK ? qr_paths_check_apart("json", c->json, "--out", c->out, err) : st;
 }
 
 static enum qr_status write_to(const char *flag, const char *path, FILE **f, struct qr_error *err)

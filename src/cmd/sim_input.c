@@ -146,6 +146,15 @@ enum qr_status cmd_sim_model(const char *name, struct qr_sim_model *out, struct 
     return st;
 }
 
+enum qr_status cmd_sim_check_output(const struct qr_conf *c, const char *flag, const char *path, struct qr_error *err)
+{
+    enum qr_status st = qr_paths_check_writable(flag, path, err);
+    if (st == QR_OK) st = qr_paths_check_apart(flag, path, "--workload", c->workload, err);
+    if (st == QR_OK) st = qr_paths_check_apart(flag, path, "--costs", c->costs, err);
+    if (st == QR_OK && c->args.n > 0) st = qr_paths_check_apart(flag, path, "the model", c->args.v[0], err);
+    return st;
+}
+
 enum qr_status cmd_sim_max_len(const struct qr_conf *c, const struct qr_sim_model *m, int32_t *out, struct qr_error *err)
 {
     int64_t len = c->max_model_len ? c->max_model_len : m->ctx_max;

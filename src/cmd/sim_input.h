@@ -17,6 +17,8 @@
 enum qr_status cmd_sim_model(const char *name, struct qr_sim_model *out, struct qr_error *err) QR_MUST_CHECK;
 // Reads --costs, and says where a table is known to be far off.
 enum qr_status cmd_sim_costs(const char *path, struct qr_sim_table *out, struct qr_error *err) QR_MUST_CHECK;
+// Before anything is computed: whether the file that --flag writes can be written, and is none that sim and plan read.
+enum qr_status cmd_sim_check_output(const struct qr_conf *c, const char *flag, const char *path, struct qr_error *err) QR_MUST_CHECK;
 // What a copied block costs beside table `t`: what its file says, else by a machine that was named, else as within
 // this machine's memory.
 uint64_t cmd_sim_copy_ns(const struct qr_sim_table *t, bool is_named, double block_bytes);

@@ -247,6 +247,25 @@ QR_TEST(conf_near_misses)
     assert_null(strstr(err.msg, "did you mean"));
 }
 
+QR_TEST(paths_of_what_is_written_and_read_are_apart)
+{
+    struct qr_error err;
+    char path[] = "/tmp/quire-apart-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    char same[64];
+    snprintf(same, sizeof same, "/tmp/.%s", path + 4);
+    assert_int_equal(qr_paths_check_apart("chrome", same, "--replay", path, &err), QR_EINVAL);
+    assert_non_null(strstr(err.msg, "--chrome: expected another file than that of --replay, got"));
+    unlink(path);
+    assert_int_equal(qr_paths_check_apart("json", path, "--out", path, &err), QR_EINVAL); // neither is there yet
+    assert_int_equal(qr_paths_check_apart("json", "-", "--out", "-", &err), QR_OK);
+    assert_int_equal(qr_paths_check_apart("json", "/dev/null", "--out", "/dev/null", &err), QR_OK);
+    assert_int_equal(qr_paths_check_apart("json", "", "--workload", "", &err), QR_OK);
+    assert_int_equal(qr_paths_check_apart("json", path, "--workload", "512/128", &err), QR_OK);
+}
+
 QR_TEST(paths_that_cannot_be_written_are_known_before)
 {
     struct qr_error err;

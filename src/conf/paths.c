@@ -98,6 +98,21 @@ bool qr_path_is_std(const char *path)
     return strcmp(path, "-") == 0;
 }
 
+static bool is_one_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    if (strcmp(a, b) == 0) return true;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino && S_ISREG(x.st_mode);
+}
+
+enum qr_status qr_paths_check_apart(const char *flag, const char *path, const char *other, const char *other_path,
+                                    struct qr_error *err)
+{
+    if (!path[0] || !other_path[0] || qr_path_is_std(path) || qr_path_is_std(other_path)) return QR_OK;
+    if (strncmp(path, "/dev/", 5) == 0 || !is_one_file(path, other_path)) return QR_OK;
+    return qr_fail(err, QR_EINVAL, "--%s: expected another file than that of %s, got %.150s", flag, other, path);
+}
+
 enum qr_status qr_paths_check_writable(const char *flag, const char *path, struct qr_error *err)
 {
     if (!path[0] || qr_path_is_std(path) || may_write(path)) return QR_OK;

@@ -20,6 +20,9 @@ enum qr_status qr_paths_find_model(const char *name, char *out, size_t cap,
 void qr_paths_list_cached(char *out, size_t cap);
 // "-": standard input or output.
 bool qr_path_is_std(const char *path);
+// Whether a file that --flag writes is one that --other reads or writes. QR_EINVAL if so; "" and "-" are none.
+enum qr_status qr_paths_check_apart(const char *flag, const char *path, const char *other, const char *other_path,
+                                    struct qr_error *err) QR_MUST_CHECK;
 // Before much is computed: whether the file that --flag names can be written, as far as one can tell without doing so.
 // QR_EIO says why not; "" and "-" (standard output) are fine.
 enum qr_status qr_paths_check_writable(const char *flag, const char *path, struct qr_error *err) QR_MUST_CHECK;

@@ -29,6 +29,11 @@ static uint64_t product(uint64_t n, uint64_t cost)
     return __builtin_mul_overflow(n, cost, &r) || r > UINT64_MAX / 5 ? UINT64_MAX / 5 : r;
 }
 
+static uint64_t of_ps(uint64_t n, uint64_t cost_ps)
+{
+    return product(n / 1000, cost_ps) + n % 1000 * cost_ps / 1000;
+}
+
 static uint64_t rows_ns(const struct qr_costs *c, const struct qr_work *w)
 {
     return c->fixed_ns + product((uint64_t)w->n_rows, c->row_ns);
@@ -42,8 +47,8 @@ bool qr_costs_floor_rules(const struct qr_costs *c, const struct qr_work *w)
 uint64_t qr_costs_ns(const struct qr_costs *c, const struct qr_work *w)
 {
     uint64_t ns = (qr_costs_floor_rules(c, w) ? c->floor_ns : rows_ns(c, w)) + (w->n_prompt_tile > 0 ? c->prompt_fixed_ns : 0) +
-                  product((uint64_t)w->n_prompt_tile, c->prompt_row_ns) + product((uint64_t)w->context, c->context_ps) / 1000 +
-                  product((uint64_t)w->query_context, c->query_context_ps) / 1000;
+                  product((uint64_t)w->n_prompt_tile, c->prompt_row_ns) + of_ps((uint64_t)w->context, c->context_ps) +
+                  of_ps((uint64_t)w->query_context, c->query_context_ps);
     return ns < QR_STEP_NS_MAX ? ns : QR_STEP_NS_MAX;
 }
 
@@ -65,7 +70,7 @@ struct key {
     int64_t least; // a step that takes no time would let a simulated clock stand still
     bool optional;
 };
-static const struct key epoch_key = {"epoch", offsetof(struct qr_costs, epoch), 1, 0, true};
+static const struct key epoch_key = {"epoch", offsetof(struct qr_costs, epoch), 1, 1, true};
 static const struct key keys[QR_COST_TERMS] = {
     [QR_COST_FIXED] = {"fixed_ns", offsetof(struct qr_costs, fixed_ns), 1, 1, false},
     [QR_COST_ROW] = {"row_ns", offsetof(struct qr_costs, row_ns), 1, 0, false},

@@ -68,6 +68,8 @@ QR_TEST(costs_are_written_and_read)
     struct qr_costs most = {1, QR_COST_MAX, QR_COST_MAX, QR_COST_MAX, QR_COST_MAX, QR_COST_MAX, QR_COST_MAX, QR_COST_MAX};
     struct qr_work huge = {.n_rows = 1 << 20, .n_prompt_tile = 1 << 20, .context = 1ll << 40, .query_context = 1ll << 40};
     assert_int_equal(qr_costs_ns(&most, &huge), QR_STEP_NS_MAX);
+    struct qr_work wraps[] = {{.n_rows = 1 << 24}, {.n_prompt_tile = 1 << 24}, {.context = 1ll << 50}, {.query_context = 1ll << 50}};
+    for (int i = 0; i < 4; i++) assert_int_equal(qr_costs_ns(&most, &wraps[i]), QR_STEP_NS_MAX);
     assert_int_equal(qr_costs_ns(&most, &(struct qr_work){.n_rows = 3}), 4 * QR_COST_MAX);
     // Tables of before there was a floor are read as they are.
     static const char old[] = "{\"fixed_ns\":1,\"row_ns\":2,\"prompt_fixed_ns\":3,\"prompt_row_ns\":4,\"context_ps\":5,"
@@ -77,10 +79,10 @@ QR_TEST(costs_are_written_and_read)
     assert_int_equal(qr_costs_read(qr_json_root(doc), "t", &first, &err), QR_OK);
     assert_true(first.epoch == 1 && first.query_context_ps == 6 && first.floor_ns == 0);
     qr_json_free(&doc);
-    static const char *const bad[] = {"[]", "{\"fixed_ns\":1}", "{\"fixed_ns\":-1}", "{\"fixed_ns\":1.5}"};
+    static const char *const bad[] = {"[]", "{\"fixed_ns\":1}", "{\"fixed_ns\":-1}", "{\"fixed_ns\":1.5}", "{\"epoch\":0}"};
     static const char *const said[] = {"t: expected an object of costs, got an array", "t: row_ns: expected a whole",
-                                       "t: fixed_ns: expected", "t: fixed_ns: expected"};
-    for (int i = 0; i < 4; i++) {
+                                       "t: fixed_ns: expected", "t: fixed_ns: expected", "t: epoch: expected a whole number from 1"};
+    for (int i = 0; i < 5; i++) {
         assert_int_equal(qr_json_parse(bad[i], strlen(bad[i]), 4, &doc, &err), QR_OK);
         assert_int_equal(qr_costs_read(qr_json_root(doc), "t", &c, &err), QR_EFORMAT);
         assert_non_null(strstr(err.msg, said[i]));

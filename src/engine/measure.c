@@ -50,7 +50,9 @@ static void vote(struct engine_measure *m, const struct qr_work *w, double ns)
     const struct qr_costs known = qr_costs_of_terms(m->now, 0);
     double n[QR_COST_TERMS], sum = 0;
     int most = 0;
-    qr_work_counts(w, qr_costs_floor_rules(&known, w), n);
+    // What one row takes is the floor, even where the table has it too low to rule.
+    bool few = w->n_rows <= 1 && m->first[QR_COST_FLOOR] > 0;
+    qr_work_counts(w, few || qr_costs_floor_rules(&known, w), n);
     for (int i = 0; i < QR_COST_TERMS; i++) {
         sum += n[i] * m->now[i];
         if (n[i] * m->now[i] > n[most] * m->now[most]) most = i;

@@ -84,6 +84,22 @@ QR_TEST(engine_learns_costs_from_steps)
     learn(&odd, 0.15);
 }
 
+// A floor that was guessed far too low, or memory that becomes slower, is found out by steps of one row.
+QR_TEST(engine_learns_a_floor_that_rules_nowhere)
+{
+    struct qr_costs low = truth;
+    low.floor_ns /= 8;
+    struct engine_measure m;
+    engine_measure_init(&m, &low);
+    struct qr_work w[2] = {{0}};
+    for (int i = 0; i < 3; i++) qr_work_add(&w[i > 0], 1, 200, 1);
+    for (int i = 0; i < 400; i++) (void)engine_measure_take(&m, &w[i % 2], qr_costs_ns(&truth, &w[i % 2]));
+    for (int i = 0; i < 2; i++) {
+        double ratio = (double)qr_costs_ns(&m.costs, &w[i]) / (double)qr_costs_ns(&truth, &w[i]);
+        if (fabs(ratio - 1) > 0.08) fail_msg("%d rows: %.2f", (int)w[i].n_rows, ratio);
+    }
+}
+
 QR_TEST(engine_without_a_guess_learns_nothing)
 {
     struct engine_measure m;

@@ -82,6 +82,13 @@ void http_conn_request_whole(struct http_conn *c)
     c->bytes_done = all > n ? all - n : 0;
 }
 
+// Whether bytes of a next request came. MHD may read them before epoll tells of them, which then it never does: the
+// connection counts as idle.
+static bool has_begun(const struct http_conn *c)
+{
+    return received(c, 0) > c->bytes_done;
+}
+
 void http_conn_fresh(struct http_server *s, struct http_conn *c)
 {
     if (c->fresh) return;
@@ -92,8 +99,12 @@ void http_conn_fresh(struct http_server *s, struct http_conn *c)
 
 void http_conn_stale(struct http_server *s)
 {
-    for (int i = 0; i < s->n_fresh && i < FRESH_MAX; i++)
-        if (s->fresh[i]) s->fresh[i]->fresh = false;
+    for (int i = 0; i < s->n_fresh && i < FRESH_MAX; i++) {
+        struct http_conn *c = s->fresh[i];
+        if (!c) continue;
+        c->fresh = false;
+        if (c->phase == CONN_IDLE && has_begun(c)) http_conn_phase(s, c, CONN_RECEIVING);
+    }
     s->n_fresh = 0;
 }
 
@@ -305,12 +316,10 @@ void http_conn_closed(struct http_server *s, struct http_conn *c)
     qr_free(c);
 }
 
-// A connection whose time is up. Shutting it down lets MHD see its end and close it. MHD may have read the
-// first bytes of a request before epoll told of them, which then it never does: the connection counted as
-// idle.
+// A connection whose time is up. Shutting it down lets MHD see its end and close it.
 static void expire(struct http_server *s, struct http_conn *c)
 {
-    if (c->phase == CONN_RECEIVING || (c->phase == CONN_IDLE && received(c, 0) > c->bytes_done)) {
+    if (c->phase == CONN_RECEIVING || (c->phase == CONN_IDLE && has_begun(c))) {
         http_conn_refuse(s, c, 408, http_error_message(408));
         return;
     }

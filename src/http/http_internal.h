@@ -137,7 +137,7 @@ void http_conn_fresh(struct http_server *s, struct http_conn *c); // MHD is abou
 // forgets.
 bool http_conn_nudge_all(struct http_server *s); // false when there were none
 void http_conn_stale(struct http_server *s);     // MHD has read whatever there was
-void http_conn_request_whole(struct http_conn *c); // what comes from here on belongs to the next request
+void http_conn_request_whole(struct http_conn *c); // what comes later belongs to the next one
 void http_conn_event(struct http_server *s, struct http_conn *c, uint32_t events);
 void http_conn_resume(struct http_conn *c);
 void http_conn_started(struct http_server *s, struct MHD_Connection *m, void **context);

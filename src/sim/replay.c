@@ -501,7 +501,8 @@ static enum qr_status read_all(struct replay *p)
 {
     enum qr_status st = qr_lines_next(&p->lines, p->err);
     if (st == QR_AGAIN || (st == QR_OK && strcmp(p->lines.line, QR_TRACE_HEAD) != 0))
-        return qr_fail(p->err, QR_EFORMAT, "%.150s:1: expected \"" QR_TRACE_HEAD "\": a file of quire serve --trace-file",
+        return qr_fail(p->err, QR_EFORMAT,
+                       "%.150s:1: expected \"" QR_TRACE_HEAD "\": a file that this version's quire serve --trace-file wrote",
                        p->conf->path);
     while (st == QR_OK && !p->out->differs) {
         st = qr_lines_next(&p->lines, p->err);

@@ -13,7 +13,7 @@
 
 #define INBOX 4096
 #define PROGRESS_STEPS 4096
-#define CLOCK_NS_MAX ((uint64_t)1 << 62)
+#define CLOCK_NS_MAX ((uint64_t)1 << 61)
 
 struct due { // an item and when it is submitted
     uint64_t ns;
@@ -145,12 +145,12 @@ static enum qr_status submit(struct sim *s, const struct due *d, struct qr_error
     return keep_ids(s, l, d->item, it->n_prompt) ? QR_OK : qr_fail(err, QR_ENOMEM, "no memory for a session's context");
 }
 
+// As many as the engine takes in at its next step.
 static enum qr_status submit_due(struct sim *s, struct qr_error *err)
 {
-    while (s->n_dues > 0 && s->dues[0].ns <= s->clock.ns) {
+    for (int n = 0; n < INBOX && s->n_dues > 0 && s->dues[0].ns <= s->clock.ns; n++) {
         struct due d = s->dues[0];
         enum qr_status st = submit(s, &d, err);
-        if (st == QR_AGAIN) return QR_OK;
         if (st == QR_ETOOBIG)
             refuse(s, d.item, err);
         else if (st != QR_OK)
@@ -227,16 +227,13 @@ static enum qr_status loop(struct sim *s, struct qr_error *err)
         st = qr_engine_step(s->engine);
         for (struct qr_event ev; qr_engine_poll(s->engine, &ev);) take(s, &ev);
         if (c->batching == QR_BATCHING_STATIC) release_held(s);
+        if (s->clock.ns > CLOCK_NS_MAX)
+            return qr_fail(err, QR_ETOOBIG, "simulated time passes 73 years: expected steps or arrivals that take less");
         if (s->out->stopped) return QR_OK;
         if (st == QR_AGAIN && s->n_dues == 0) break;
         if (st == QR_AGAIN && s->dues[0].ns > s->clock.ns) s->clock.ns = s->dues[0].ns;
         if (st != QR_OK) continue;
         s->n_steps++;
-        if (s->clock.ns > CLOCK_NS_MAX)
-            return qr_fail(err, QR_ETOOBIG,
-                           "simulated time passes 146 years after %" PRIu64 " steps: expected costs (--costs) or a rate with which "
-                           "the load ends",
-                           s->n_steps);
         if (c->check_every > 0 && s->n_steps % c->check_every == 0) qr_engine_check(s->engine);
         if (c->progress && s->n_steps % PROGRESS_STEPS == 0) c->progress(c->progress_arg, s->n_done, total);
     }
@@ -253,7 +250,8 @@ static int32_t outbox_size(const struct qr_sim_run_conf *c)
         int32_t n = c->workload->items[i].n_output;
         if (n > longest && n <= c->max_model_len) longest = n;
     }
-    return c->max_num_seqs * (longest + 3) + 64;
+    int64_t n = (int64_t)c->max_num_seqs * (longest + 3) + 64;
+    return n < INT32_MAX ? (int32_t)n : INT32_MAX;
 }
 
 static enum qr_status open_engine(struct sim *s, struct qr_error *err)

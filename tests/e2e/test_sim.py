@@ -265,13 +265,30 @@ def test_a_copied_block_is_priced_beside_a_table(tmp_path):
     assert free == seconds({"copy_ns": 0}, *a100) < there < here
 
 
+def test_what_is_read_is_not_written_over(tmp_path):
+    load = tmp_path / "load.csv"
+    load.write_text("input_tokens,output_tokens\n" + "64,4\n" * 30)
+    for flag in "--out", "--json":
+        assert f"{flag}: expected another file than that of --workload" in sim("opt-13b", "--workload", load, "--request-rate", "1", flag, load, code=2)
+    one = tmp_path / "one"
+    assert "--json: expected another file than that of --out" in sim("opt-13b", "--workload", load, "--request-rate", "1", "--out", one, "--json", one, code=2)
+    p = subprocess.run([QUIRE, "sim", "--replay", load, "--chrome", load], capture_output=True, text=True, timeout=60)
+    assert p.returncode == 2 and "--chrome: expected another file than that of --replay" in p.stderr
+    assert load.read_text().startswith("input_tokens")
+
+
+def test_any_number_of_requests_may_come_at_once():
+    j = json.loads(sim("opt-13b", "--workload", "64/4", "--num-prompts", 9000, "--request-rate", "inf", "--json", "-"))
+    assert j["requests"] == 9000
+
+
 def test_a_clock_that_runs_out_is_said(tmp_path):
     names = "fixed_ns", "row_ns", "prompt_fixed_ns", "prompt_row_ns", "context_ps", "query_context_ps", "floor_ns"
     c = tmp_path / "costs.json"
     c.write_text(json.dumps(dict.fromkeys(names, 2**40)))
     args = [QUIRE, "sim", "llama-3-8b", "--hardware", "h100", "--costs", c, "--workload", "8000/1", "--request-rate", "1", "--num-prompts", "400"]
     p = subprocess.run(args, capture_output=True, text=True, timeout=300)
-    assert p.returncode == 1 and "simulated time passes 146 years after" in p.stderr and "--costs" in p.stderr, p.stderr
+    assert p.returncode == 1 and "simulated time passes 73 years" in p.stderr, p.stderr
     c.write_text(json.dumps(dict.fromkeys(names, 2**40 + 1)))
     p = subprocess.run(args, capture_output=True, text=True, timeout=300)
     assert p.returncode == 1 and "fixed_ns: expected a whole number" in p.stderr, p.stderr

@@ -31,8 +31,12 @@ def arguments(words=None):
     p.add_argument("--out", help="a folder; by default docs/paper for runs with the defaults, else build/paper")
     p.add_argument("--requests", type=int, default=1000)
     p.add_argument("--seed", type=int, default=1)
-    p.add_argument("--only", default="", help="a word of the figures' names")
+    p.add_argument("--only", default="", help="a word of the figures' names: " + ", ".join(f.__name__ for f in ALL))
     a = p.parse_args(words)
+    if not any(a.only in f.__name__ for f in ALL):
+        p.error(f"--only: expected a word of {', '.join(f.__name__ for f in ALL)}, got {a.only!r}")
+    if a.requests < 1:
+        p.error(f"--requests: expected at least 1, got {a.requests}")
     as_kept = all(getattr(a, k) == p.get_default(k) for k in ("requests", "seed"))
     a.out = a.out or os.path.join(ROOT, *(("docs", "paper") if as_kept else ("build", "paper")))
     return a

@@ -213,7 +213,7 @@ def walk(checkasm):
     p = subprocess.run([checkasm, "--versus", "paged"], capture_output=True, text=True)
     if p.returncode:
         sys.exit("paper-real: " + (p.stderr or p.stdout).strip())
-    return walk_rows(p.stdout)
+    return walk_rows(p.stdout) or sys.exit("paper-real: checkasm --versus paged: expected rows of shuffled blocks, got " + repr(p.stdout[:200]))
 
 
 def walk_rows(text):
@@ -274,12 +274,14 @@ def main():
     where, begun = machine(a.quire), time.time()
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(a.keep or folder, "rows.csv")
+        os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w") as f:
             f.write("arrival_s,input_tokens,output_tokens\n" + "".join(f"0,{i},{o}\n" for i, o in rows_of(a.rows, a.cap, a.seed)))
+        print("the block table's walk", file=sys.stderr, flush=True)
+        walked = walk(a.checkasm)
         runs = Runs(a, path)
         runs.measure()
-    print(f"{time.time() - begun:5.0f} s  the block table's walk", file=sys.stderr, flush=True)
-    text = page(a, runs, walk(a.checkasm), where, time.time() - begun)
+    text = page(a, runs, walked, where, time.time() - begun)
     if a.out == "-":
         print(text, end="")
         return
