@@ -29,7 +29,7 @@ def block_size(s):
         s, "opt-13b", workload=SHAREGPT, request_rate=2, system="vllm", block_size=128, **A13) + [
         "", "The paper finds 16 to 128 best on ShareGPT and 16 and 32 on Alpaca, larger ones wasting memory on short sequences. How large a block may be hangs on the load, since the memory that it wastes "
         f"costs nothing until requests wait for it. At the loads above, blocks of 64 on ShareGPT take {over(64, 1)} more than the best, blocks of 16 and 32 on Alpaca {over(16, 4)} and {over(32, 4)} more than "
-        "blocks of 2: so many requests wait there that each slot counts. With fewer it is as the paper says:", ""] + table(
+        "blocks of 2: so many requests wait there that each slot counts. With fewer, larger blocks cost less:", ""] + table(
         ["block, s a token", "ShareGPT, 1.2 requests/s", "1.5", "Alpaca, 20 requests/s", "25"], more.values()) + [
         "", f"(Blocks of 64 take {above(64, 1)} and {above(64, 2)} more than the best on ShareGPT, of 32 {above(32, 3)} and {above(32, 4)} more on Alpaca.)", "", "What small blocks cost the paper lies in the attention kernel's reads, which a roofline does not have; here they are as good as 16. Were attention's reads at a block of 1 three times as slow, "
         f"ShareGPT at 1.5 requests/s would take {kernel['opt-13b_320us_kv3']:.3f} s a token, not {kernel['opt-13b_320us']:.3f} (costs/opt-13b_320us_kv3.json in tools/paper/data, against opt-13b_320us.json; "

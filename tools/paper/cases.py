@@ -27,7 +27,7 @@ def pool_settings(s):
         ["OPT-13B, ShareGPT, 1 request/s", "tokens/s", "s a token", "TTFT p50, s", "TTFT p90, s", "ITL p99, ms", "preemptions", "recomputed tokens", "pool filled %"], rows) + run_of(s, "opt-13b", **o, num_kv_blocks=490) + [
         "", "Many preemptions beside a filled pool: more memory is worth most (the first row against the second). Without it, swapping saves the recomputing, a "
         "smaller --max-num-seqs trades time to the first token for even times between tokens (its row against the second), and too small a one leaves "
-        "the pool idle (the last row: nothing is preempted, half of the memory is never used)."]
+        "the pool idle (the last row: nothing is preempted, half of the memory is unused on average)."]
 
 
 def practitioner(s):
