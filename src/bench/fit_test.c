@@ -30,32 +30,31 @@ static size_t samples_of(const struct qr_costs *c, double noise, struct fit_samp
     return n;
 }
 
+// The table found from `made`'s times is off by less than `within` at each of them.
+static void fits(const struct qr_costs *made, double noise, double within, struct qr_costs *c)
+{
+    static struct fit_sample s[SAMPLES_MAX];
+    size_t n = samples_of(made, noise, s);
+    assert_true(fit_costs(s, n, c));
+    for (size_t i = 0; i < n; i++) assert_true(fit_error(c, &s[i]) < within);
+}
+
 QR_TEST(fit_finds_the_table_that_made_the_times)
 {
     const struct qr_costs made = {1, 2000000, 300000, 5000000, 90000, 250000, 9000, 0};
     struct qr_costs c;
-    static struct fit_sample s[SAMPLES_MAX];
-    size_t n = samples_of(&made, 0, s);
-    assert_true(fit_costs(s, n, &c));
-    for (size_t i = 0; i < n; i++) assert_true(fit_error(&c, &s[i]) < 1e-4);
+    fits(&made, 0, 1e-4, &c);
     assert_true(fabs((double)c.row_ns - 300000) < 30 && fabs((double)c.context_ps - 250000) < 25);
-    n = samples_of(&made, 0.05, s);
-    assert_true(fit_costs(s, n, &c));
-    for (size_t i = 0; i < n; i++) assert_true(fit_error(&c, &s[i]) < 0.12);
+    fits(&made, 0.05, 0.12, &c);
 }
 
 QR_TEST(fit_finds_from_how_many_rows_on_arithmetic_binds)
 {
     const struct qr_costs made = {1, 160000, 656000, 5000000, 90000, 700000, 9000, 2850000};
     struct qr_costs c;
-    static struct fit_sample s[SAMPLES_MAX];
-    size_t n = samples_of(&made, 0, s);
-    assert_true(fit_costs(s, n, &c));
-    for (size_t i = 0; i < n; i++) assert_true(fit_error(&c, &s[i]) < 1e-4);
+    fits(&made, 0, 1e-4, &c);
     assert_true(fabs((double)c.floor_ns - 2850000) < 300 && fabs((double)c.row_ns - 656000) < 70);
-    n = samples_of(&made, 0.05, s);
-    assert_true(fit_costs(s, n, &c));
-    for (size_t i = 0; i < n; i++) assert_true(fit_error(&c, &s[i]) < 0.12);
+    fits(&made, 0.05, 0.12, &c);
 }
 
 QR_TEST(fit_gives_no_negative_cost)

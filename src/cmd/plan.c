@@ -16,7 +16,6 @@
 #include "conf/paths.h"
 #include "sim/plan.h"
 
-#define BLOCKS_MAX 1e9
 #define DEFAULT_TARGET "ttft:5000 tpot:200"
 static const int32_t all_seqs[] = {16, 32, 64, 128, 256, 512};
 static const int32_t all_tokens[] = {512, 1024, 2048, 4096, 8192};
@@ -183,7 +182,7 @@ static enum qr_status blocks_for(const struct qr_conf *c, struct planning *p, in
                        "which %.2f may be used, weights take %.3g GB; the longest that fits is %.0f",
                        r->max_model_len, longest, longest * (double)r->block_bytes * 1e-9, n, n * (double)r->block_bytes * 1e-9, h.name,
                        p->memory.total * 1e-9, c->gpu_memory_utilization, p->memory.weights * 1e-9, n * r->block_size);
-    n = fmin(n, BLOCKS_MAX), most = fmin(most, BLOCKS_MAX);
+    n = fmin(n, CMD_BLOCKS_MAX), most = fmin(most, CMD_BLOCKS_MAX);
     *out = (uint32_t)(n < most || c->num_gpu_blocks_override > 0 ? n : most);
     return QR_OK;
 }

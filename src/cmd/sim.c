@@ -19,7 +19,6 @@
 #include "sim/run.h"
 #include "sim/system.h"
 
-#define BLOCKS_MAX 1e9
 #define VIRTUAL_PAGE_BYTES (2u << 20) // what vAttention maps at once
 
 struct plan { // everything that a run needs, out of the options
@@ -151,8 +150,8 @@ static enum qr_status set_swap(const struct qr_conf *c, struct qr_sim_run_conf *
     if (c->swap_space > 0 && n < 1)
         return qr_fail(err, QR_EINVAL, "--swap-space: %" PRIu64 " bytes hold no KV block of %.0f; for GiB write %" PRIu64 "G",
                        c->swap_space, block, c->swap_space);
-    if (!(n < BLOCKS_MAX))
-        return qr_fail(err, QR_ETOOBIG, "--swap-space: expected less than %g blocks of %.0f bytes, got %.4g GB", BLOCKS_MAX, block,
+    if (!(n < CMD_BLOCKS_MAX))
+        return qr_fail(err, QR_ETOOBIG, "--swap-space: expected less than %g blocks of %.0f bytes, got %.4g GB", CMD_BLOCKS_MAX, block,
                        (double)c->swap_space * 1e-9);
     r->n_ram = (uint32_t)n;
     return QR_OK;
@@ -166,7 +165,7 @@ static enum qr_status set_pool(const struct qr_conf *c, struct plan *p, struct q
     double n = (double)c->num_gpu_blocks_override;
     if (n == 0 && bytes == 0) bytes = p->memory.kv;
     if (n == 0) n = floor(bytes / block);
-    if (!(n >= 1 && n < BLOCKS_MAX))
+    if (!(n >= 1 && n < CMD_BLOCKS_MAX))
         return qr_fail(err, QR_ETOOBIG, "%.0f bytes of KV memory are %.0f blocks of %.0f bytes: expected 1 to 1e9 blocks",
                        bytes, n, block);
     r->n_blocks = (uint32_t)n;

@@ -12,6 +12,7 @@
 
 // Beside weights and KV: what a process needs to start, as measured.
 #define CMD_PROCESS_GIB 0.02
+#define CMD_BLOCKS_MAX 1e9 // of a simulated pool
 
 // A name of sim/models.def, a config.json, a .gguf file, or the name of a cached one. QR_ENOTFOUND lists all names.
 enum qr_status cmd_sim_model(const char *name, struct qr_sim_model *out, struct qr_error *err) QR_MUST_CHECK;

@@ -2,7 +2,6 @@
 
 #include <stdio.h>
 
-
 void qr_work_add(struct qr_work *w, int32_t n_prompt, int32_t pos0, int32_t n_tokens)
 {
     int32_t to = pos0 + n_tokens, prompt_to = to < n_prompt ? to : n_prompt;
@@ -22,21 +21,20 @@ void qr_work_of(const struct qr_batch *b, struct qr_work *out)
     }
 }
 
-// No more than what a sum of four holds.
-static uint64_t product(uint64_t n, uint64_t cost)
+uint64_t qr_cost_times(uint64_t n, uint64_t cost)
 {
     uint64_t r;
-    return __builtin_mul_overflow(n, cost, &r) || r > UINT64_MAX / 5 ? UINT64_MAX / 5 : r;
+    return __builtin_mul_overflow(n, cost, &r) || r > QR_STEP_NS_MAX ? QR_STEP_NS_MAX : r;
 }
 
 static uint64_t of_ps(uint64_t n, uint64_t cost_ps)
 {
-    return product(n / 1000, cost_ps) + n % 1000 * cost_ps / 1000;
+    return qr_cost_times(n / 1000, cost_ps) + n % 1000 * cost_ps / 1000;
 }
 
 static uint64_t rows_ns(const struct qr_costs *c, const struct qr_work *w)
 {
-    return c->fixed_ns + product((uint64_t)w->n_rows, c->row_ns);
+    return c->fixed_ns + qr_cost_times((uint64_t)w->n_rows, c->row_ns);
 }
 
 bool qr_costs_floor_rules(const struct qr_costs *c, const struct qr_work *w)
@@ -46,8 +44,9 @@ bool qr_costs_floor_rules(const struct qr_costs *c, const struct qr_work *w)
 
 uint64_t qr_costs_ns(const struct qr_costs *c, const struct qr_work *w)
 {
-    uint64_t ns = (qr_costs_floor_rules(c, w) ? c->floor_ns : rows_ns(c, w)) + (w->n_prompt_tile > 0 ? c->prompt_fixed_ns : 0) +
-                  product((uint64_t)w->n_prompt_tile, c->prompt_row_ns) + of_ps((uint64_t)w->context, c->context_ps) +
+    uint64_t rows = rows_ns(c, w);
+    uint64_t ns = (c->floor_ns > rows ? c->floor_ns : rows) + (w->n_prompt_tile > 0 ? c->prompt_fixed_ns : 0) +
+                  qr_cost_times((uint64_t)w->n_prompt_tile, c->prompt_row_ns) + of_ps((uint64_t)w->context, c->context_ps) +
                   of_ps((uint64_t)w->query_context, c->query_context_ps);
     return ns < QR_STEP_NS_MAX ? ns : QR_STEP_NS_MAX;
 }
@@ -122,23 +121,24 @@ void qr_costs_write(const struct qr_costs *c, struct qr_json_writer *w)
     qr_jw_obj_end(w);
 }
 
-static enum qr_status bad_cost(const struct key *k, qr_json *x, const char *where, struct qr_error *err)
+enum qr_status qr_cost_read(qr_json *v, const char *name, int64_t least, const char *where, uint64_t *out, struct qr_error *err)
 {
     char got[48];
-    qr_json_shown(x, got, sizeof got);
-    return qr_fail(err, QR_EFORMAT, "%.100s: %s: expected a whole number from %lld to %lld, got %s", where, k->name,
-                   (long long)k->least, (long long)QR_COST_MAX, got);
+    qr_json *x = qr_json_get(v, name);
+    int64_t n = 0;
+    if (!qr_json_int64(x, &n) || n < least || n > (int64_t)QR_COST_MAX) {
+        qr_json_shown(x, got, sizeof got);
+        return qr_fail(err, QR_EFORMAT, "%.100s: %s: expected a whole number from %lld to %lld, got %s", where, name,
+                       (long long)least, (long long)QR_COST_MAX, got);
+    }
+    *out = (uint64_t)n;
+    return QR_OK;
 }
 
-static enum qr_status read_cost(qr_json *v, const struct key *k, const char *where, struct qr_costs *c,
-                                struct qr_error *err)
+static enum qr_status read_key(qr_json *v, const struct key *k, const char *where, struct qr_costs *c, struct qr_error *err)
 {
-    qr_json *x = qr_json_get(v, k->name);
-    int64_t n = 0;
-    if (k->optional && qr_json_type(x) == QR_JSON_ABSENT) return QR_OK;
-    if (!qr_json_int64(x, &n) || n < k->least || n > (int64_t)QR_COST_MAX) return bad_cost(k, x, where, err);
-    *at(c, k) = (uint64_t)n;
-    return QR_OK;
+    if (k->optional && qr_json_type(qr_json_get(v, k->name)) == QR_JSON_ABSENT) return QR_OK;
+    return qr_cost_read(v, k->name, k->least, where, at(c, k), err);
 }
 
 enum qr_status qr_costs_read(qr_json *v, const char *where, struct qr_costs *out, struct qr_error *err)
@@ -147,8 +147,8 @@ enum qr_status qr_costs_read(qr_json *v, const char *where, struct qr_costs *out
     if (qr_json_type(v) != QR_JSON_OBJ)
         return qr_fail(err, QR_EFORMAT, "%.100s: expected an object of costs, got %s", where,
                        qr_json_type_name(qr_json_type(v)));
-    enum qr_status st = read_cost(v, &epoch_key, where, &c, err);
-    for (int i = 0; i < QR_COST_TERMS && st == QR_OK; i++) st = read_cost(v, &keys[i], where, &c, err);
+    enum qr_status st = read_key(v, &epoch_key, where, &c, err);
+    for (int i = 0; i < QR_COST_TERMS && st == QR_OK; i++) st = read_key(v, &keys[i], where, &c, err);
     if (st == QR_OK) *out = c;
     return st;
 }

@@ -56,6 +56,9 @@ void qr_work_add(struct qr_work *w, int32_t n_prompt, int32_t pos0, int32_t n_to
 void qr_work_of(const struct qr_batch *b, struct qr_work *out);
 uint64_t qr_costs_ns(const struct qr_costs *c, const struct qr_work *w); // QR_STEP_NS_MAX at most
 
+// n times a number of a table; QR_STEP_NS_MAX at most.
+uint64_t qr_cost_times(uint64_t n, uint64_t cost);
+
 // Whether the floor says what w's rows take, and not their number.
 bool qr_costs_floor_rules(const struct qr_costs *c, const struct qr_work *w);
 // How often each term stands in the sum of a step with work w: either the floor, or fixed and rows.
@@ -63,11 +66,14 @@ void qr_work_counts(const struct qr_work *w, bool floor_rules, double counts[QR_
 void qr_costs_terms(const struct qr_costs *c, double ns[QR_COST_TERMS]);
 struct qr_costs qr_costs_of_terms(const double ns[QR_COST_TERMS], uint64_t epoch); // rounded; fixed is 1 at least
 
-// {"epoch": 1, "fixed_ns": ...}, all keys; reading takes whole numbers from 0 (fixed_ns: 1) to QR_COST_MAX, no epoch as epoch 1
+// {"epoch": 1, "fixed_ns": ...}, all keys; reading takes whole numbers from 0 (fixed_ns, epoch: 1) to QR_COST_MAX, no epoch as epoch 1
 // and no floor_ns as 0. *out is written only on success; `where` stands before a message.
 void qr_costs_put(const struct qr_costs *c, struct qr_json_writer *w); // the keys but epoch, into an open object
 void qr_costs_write(const struct qr_costs *c, struct qr_json_writer *w);
 enum qr_status qr_costs_read(qr_json *v, const char *where, struct qr_costs *out,
                              struct qr_error *err) QR_MUST_CHECK;
+// One number by itself, as a file may have beside its table: from `least` to QR_COST_MAX, else QR_EFORMAT.
+enum qr_status qr_cost_read(qr_json *v, const char *name, int64_t least, const char *where, uint64_t *out,
+                            struct qr_error *err) QR_MUST_CHECK;
 
 #endif

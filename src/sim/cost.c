@@ -23,10 +23,8 @@ void qr_sim_load_of(const struct qr_batch *b, struct qr_sim_load *out)
 uint64_t qr_sim_copy_ns(const struct qr_sim_cost *c, const struct qr_sim_load *load)
 {
     if (load->n_copies == 0 || c->kind == QR_SIM_RECORDED) return 0;
-    if (c->kind == QR_SIM_TABLE && c->copy_ns != QR_SIM_COPY_BY_HARDWARE) {
-        uint64_t ns;
-        return __builtin_mul_overflow((uint64_t)load->n_copies, c->copy_ns, &ns) || ns > QR_STEP_NS_MAX ? QR_STEP_NS_MAX : ns;
-    }
+    if (c->kind == QR_SIM_TABLE && c->copy_ns != QR_SIM_COPY_BY_HARDWARE)
+        return qr_cost_times((uint64_t)load->n_copies, c->copy_ns);
     return (uint64_t)(qr_sim_roofline_copy_s(&c->roofline, load) * 1e9 + 0.5);
 }
 

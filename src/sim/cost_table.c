@@ -1,5 +1,4 @@
 /* A measured cost table, from the JSON that `quire bench step --costs` writes. */
-#include <inttypes.h>
 #include <stdio.h>
 
 #include "base/buf.h"
@@ -29,14 +28,8 @@ static void read_origin(qr_json *root, struct qr_sim_table *t)
 
 static enum qr_status read_copy(qr_json *root, const char *path, struct qr_sim_table *t, struct qr_error *err)
 {
-    qr_json *x = qr_json_get(root, "copy_ns");
-    int64_t n = 0;
-    t->has_copy = qr_json_type(x) != QR_JSON_ABSENT;
-    if (!t->has_copy) return QR_OK;
-    if (!qr_json_int64(x, &n) || n < 0 || n > (int64_t)QR_COST_MAX)
-        return qr_fail(err, QR_EFORMAT, "%.100s: copy_ns: expected a whole number from 0 to %" PRIu64, path, QR_COST_MAX);
-    t->copy_ns = (uint64_t)n;
-    return QR_OK;
+    t->has_copy = qr_json_type(qr_json_get(root, "copy_ns")) != QR_JSON_ABSENT;
+    return t->has_copy ? qr_cost_read(root, "copy_ns", 0, path, &t->copy_ns, err) : QR_OK;
 }
 
 enum qr_status qr_sim_table_read(const char *path, struct qr_sim_table *out, struct qr_error *err)

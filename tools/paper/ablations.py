@@ -20,18 +20,17 @@ def block_size(s):
     for o in (dict(workload=SHAREGPT, request_rate=1.2), dict(workload=SHAREGPT, request_rate=1.5), dict(workload=ALPACA, request_rate=20), dict(workload=ALPACA, request_rate=25)):
         for b, r in zip(SIZES, s.all([("opt-13b", dict(system="vllm", block_size=b, **o, **A13)) for b in SIZES])):
             more[b].append(f"{r['normalized_latency_s']:.3f}")
-    over = lambda b, column: f"{100 * (float(rows[b][column]) / min(float(r[column]) for r in rows.values()) - 1):.0f} %"
-    above = lambda b, column: f"{100 * (float(more[b][column]) / min(float(r[column]) for r in more.values()) - 1):.0f} %"
+    over = lambda got, b, column: f"{100 * (float(got[b][column]) / min(float(r[column]) for r in got.values()) - 1):.0f} %"
     kernel = {f: s.get("opt-13b", workload=SHAREGPT, request_rate=1.5, system="vllm", block_size=1, costs=data(f"costs/{f}.json"), **A13)["normalized_latency_s"]
               for f in ("opt-13b_320us", "opt-13b_320us_kv3")}
     return "block_size", "Block size (Figure 18b)", [("", picture)], table(
         ["block", "ShareGPT: s a token", "waste %", "batch", "Alpaca: s a token", "waste %", "batch"], rows.values()) + run_of(
         s, "opt-13b", workload=SHAREGPT, request_rate=2, system="vllm", block_size=128, **A13) + [
         "", "The paper finds 16 to 128 best on ShareGPT and 16 and 32 on Alpaca, larger ones wasting memory on short sequences. How large a block may be hangs on the load, since the memory that it wastes "
-        f"costs nothing until requests wait for it. At the loads above, blocks of 64 on ShareGPT take {over(64, 1)} more than the best, blocks of 16 and 32 on Alpaca {over(16, 4)} and {over(32, 4)} more than "
+        f"costs nothing until requests wait for it. At the loads above, blocks of 64 on ShareGPT take {over(rows, 64, 1)} more than the best, blocks of 16 and 32 on Alpaca {over(rows, 16, 4)} and {over(rows, 32, 4)} more than "
         "blocks of 2: so many requests wait there that each slot counts. With fewer, larger blocks cost less:", ""] + table(
         ["block, s a token", "ShareGPT, 1.2 requests/s", "1.5", "Alpaca, 20 requests/s", "25"], more.values()) + [
-        "", f"(Blocks of 64 take {above(64, 1)} and {above(64, 2)} more than the best on ShareGPT, of 32 {above(32, 3)} and {above(32, 4)} more on Alpaca.)", "", "What small blocks cost the paper lies in the attention kernel's reads, which a roofline does not have; here they are as good as 16. Were attention's reads at a block of 1 three times as slow, "
+        "", f"(Blocks of 64 take {over(more, 64, 1)} and {over(more, 64, 2)} more than the best on ShareGPT, of 32 {over(more, 32, 3)} and {over(more, 32, 4)} more on Alpaca.)", "", "What small blocks cost the paper lies in the attention kernel's reads, which a roofline does not have; here they are as good as 16. Were attention's reads at a block of 1 three times as slow, "
         f"ShareGPT at 1.5 requests/s would take {kernel['opt-13b_320us_kv3']:.3f} s a token, not {kernel['opt-13b_320us']:.3f} (costs/opt-13b_320us_kv3.json in tools/paper/data, against opt-13b_320us.json; "
         f"above it is {more[1][2]}, because a table of costs knows no prompt that is hidden behind the weights' reading). "
         "What they cost this server's own kernels: docs/PERFORMANCE.md, Pages against contiguous memory."]
